@@ -1,0 +1,248 @@
+"""Folders by descriptor: every step is relative to an open folder, and no link is followed.
+
+A path from a stream is never handed to the kernel whole: each folder on the way is opened with
+``O_NOFOLLOW``, so a link that somebody puts there in the meantime leads nowhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from typing import TYPE_CHECKING, Final
+
+from agentmove_tools.home.system import copy_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+OPEN_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+CREATE_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_UTF8_NAMES: Final = sys.getfilesystemencoding().lower() in ("utf-8", "utf8")
+_MOST_OPEN: Final = 64
+
+
+def name_bytes(name: str) -> bytes:
+    """The bytes of a name as the file system holds them."""
+    if _UTF8_NAMES:
+        return name.encode("utf-8", "surrogateescape")
+    return os.fsencode(name)
+
+
+def open_below(root: int, path: bytes) -> int:
+    """Open the folder ``path`` below the open folder ``root``; no link on the way is followed.
+
+    The caller closes the descriptor. Raises ``OSError``.
+    """
+    fd = os.dup(root)
+    try:
+        for name in path.split(b"/"):
+            if name:
+                below = os.open(name, OPEN_FOLDER, dir_fd=fd)
+                os.close(fd)
+                fd = below
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def kind_at(fd: int, name: bytes) -> int | None:
+    """The type bits of what is at ``name`` in the folder ``fd``, or None. Raises ``OSError``."""
+    try:
+        return stat.S_IFMT(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return None
+
+
+def names(fd: int) -> list[bytes]:
+    """The names in the open folder, sorted by their bytes. Raises ``OSError``."""
+    return sorted(name_bytes(name) for name in os.listdir(fd))
+
+
+def remove(fd: int, name: bytes) -> None:
+    """Remove what is at ``name``, a whole folder too; nothing there is fine.
+
+    It keeps one descriptor and one list of names for each level, never a recursion, and follows
+    no link. Raises ``OSError``.
+    """
+    try:
+        os.unlink(name, dir_fd=fd)
+        return
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        if error.errno not in (errno.EISDIR, errno.EPERM):
+            raise
+        if kind_at(fd, name) != stat.S_IFDIR:
+            raise
+    _remove_folder(fd, name)
+
+
+def _remove_folder(fd: int, name: bytes) -> None:
+    # A folder deeper than the descriptors reach is first moved up beside its ancestor, so that
+    # the depth on the disk does not matter.
+    stack: list[tuple[int, bytes]] = []
+    try:
+        _enter(stack, fd, name)
+        while stack:
+            here, own_name = stack[-1]
+            above = stack[-2][0] if len(stack) > 1 else fd
+            deeper = _empty_files(here)
+            if deeper is None:
+                os.close(here)
+                stack.pop()
+                os.rmdir(own_name, dir_fd=above)
+            elif len(stack) >= _MOST_OPEN:
+                moved = b".lnk-removing-%d-%d" % (os.getpid(), len(stack))
+                os.rename(deeper, moved, src_dir_fd=here, dst_dir_fd=stack[0][0])
+                while len(stack) > 1:
+                    os.close(stack.pop()[0])
+            else:
+                _enter(stack, here, deeper)
+    finally:
+        for descriptor, _ in stack:
+            os.close(descriptor)
+
+
+def _enter(stack: list[tuple[int, bytes]], fd: int, name: bytes) -> None:
+    try:
+        below = os.open(name, OPEN_FOLDER, dir_fd=fd)
+    except PermissionError:
+        os.chmod(name, 0o700, dir_fd=fd)
+        below = os.open(name, OPEN_FOLDER, dir_fd=fd)
+    stack.append((below, name))
+    if os.fstat(below).st_mode & 0o700 != 0o700:
+        os.fchmod(below, 0o700)  # a folder of mode 0555 cannot be emptied by its owner
+
+
+def _empty_files(fd: int) -> bytes | None:
+    """Unlink all but folders; give the name of one folder that is left, or None."""
+    folder = None
+    with os.scandir(fd) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                folder = name_bytes(entry.name)
+            else:
+                os.unlink(entry.name, dir_fd=fd)
+    return folder
+
+
+class Folders:
+    """The folders below one root, opened or made as they are needed, the last ones kept open."""
+
+    def __init__(self, root: int, *, mode: int = 0o700) -> None:
+        self._root = root
+        self._mode = mode
+        self._open: dict[bytes, int] = {}
+
+    def get(self, path: bytes, *, make: bool) -> int:
+        """The descriptor of the folder ``path`` ("" is the root); it stays this object's.
+
+        With ``make``, folders on the way are made, and what is no folder there gives way.
+        Raises ``OSError``.
+        """
+        if not path:
+            return self._root
+        fd = self._open.get(path)
+        if fd is not None:
+            return fd
+        parent, _, name = path.rpartition(b"/")
+        above = self.get(parent, make=make) if parent.count(b"/") < _MOST_OPEN else None
+        if above is None:
+            above = self._deep(parent, make=make)
+        fd = self._open_one(above, name, make=make)
+        if len(self._open) >= _MOST_OPEN:
+            self._forget_first()
+        self._open[path] = fd
+        return fd
+
+    def _deep(self, path: bytes, *, make: bool) -> int:
+        """As ``get``, for a path so deep that its ancestors cannot all be kept open."""
+        kept = self._open.get(path)
+        if kept is not None:
+            return kept
+        fd = os.dup(self._root)
+        try:
+            for name in path.split(b"/"):
+                below = self._open_one(fd, name, make=make)
+                os.close(fd)
+                fd = below
+        except BaseException:
+            os.close(fd)
+            raise
+        if len(self._open) >= _MOST_OPEN:
+            self._forget_first()
+        self._open[path] = fd
+        return fd
+
+    def _open_one(self, above: int, name: bytes, *, make: bool) -> int:
+        try:
+            return os.open(name, OPEN_FOLDER, dir_fd=above)
+        except FileNotFoundError:
+            if not make:
+                raise
+        except OSError as error:
+            if not make or error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+            os.unlink(name, dir_fd=above)
+        os.mkdir(name, self._mode, dir_fd=above)
+        return os.open(name, OPEN_FOLDER, dir_fd=above)
+
+    def _forget_first(self) -> None:
+        first = next(iter(self._open))
+        os.close(self._open.pop(first))
+
+    def forget_below(self, path: bytes) -> None:
+        """Close the folder ``path`` and all below it that are open: it is to be removed."""
+        below = path + b"/"
+        for known in [p for p in self._open if p == path or p.startswith(below)]:
+            os.close(self._open.pop(known))
+
+    def forget(self) -> None:
+        """Close every folder but the root: what they name may have been moved."""
+        for fd in self._open.values():
+            os.close(fd)
+        self._open.clear()
+
+
+def copy_file(source_fd: int, source: bytes, target_fd: int, target: bytes) -> None:
+    """Copy a file with its mode and mtime, sharing blocks where the file system can.
+
+    The target must not be there. Raises ``OSError``.
+    """
+    reading = os.open(source, OPEN_FILE, dir_fd=source_fd)
+    try:
+        info = os.fstat(reading)
+        writing = os.open(target, CREATE_FILE, 0o600, dir_fd=target_fd)
+        try:
+            copy_bytes(reading, writing)
+            os.fchmod(writing, stat.S_IMODE(info.st_mode))
+            os.utime(writing, ns=(info.st_atime_ns, info.st_mtime_ns))
+        finally:
+            os.close(writing)
+    finally:
+        os.close(reading)
+
+
+def link_file(source_fd: int, source: bytes, target_fd: int, target: bytes) -> bool:
+    """Hard-link what is at ``source``; false where the file system will not. Raises ``OSError``."""
+    try:
+        os.link(
+            source, target, src_dir_fd=source_fd, dst_dir_fd=target_fd, follow_symlinks=False
+        )
+    except OSError as error:
+        if error.errno in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS):
+            return False
+        raise
+    return True
+
+
+def folders_below(fd: int) -> Iterator[bytes]:
+    """The names of the folders directly in the open folder, sorted. Raises ``OSError``."""
+    with os.scandir(fd) as entries:
+        found = [name_bytes(e.name) for e in entries if e.is_dir(follow_symlinks=False)]
+    yield from sorted(found)

@@ -1,0 +1,255 @@
+"""The index of hashes: what makes a second ``lnk-have`` cheap (Move Stream, section 4).
+
+One file in the working state, made new by each run and put in place by a rename. It holds a block
+for each folder: the names of its files, what says that a file has not changed (``Folder.signs``),
+and the SHA-256 of each. A block is read when its folder is come to, so memory does not grow with
+the Home.
+
+A file that was changed so shortly before it was hashed that a later change could leave the same
+times ("racy") goes in without a sign, and is hashed again by the next run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import tempfile
+import zlib
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from agentmove_tools.home.walk import Folder
+
+SIGN: Final = 36
+DIGEST: Final = 32
+UNKNOWN: Final = bytes(DIGEST)
+_NO_SIGN: Final = bytes(SIGN)
+_MAGIC: Final = b"lnk-index-1\n"
+_BLOCK: Final = struct.Struct("<IIII")  # bytes of the folder's path, of the names; files; crc32
+_TAIL: Final = struct.Struct("<QII")  # where the table starts, its bytes, its crc32
+_ROW: Final = struct.Struct("<QI")  # where a block starts, its bytes
+_BLOCK_FILES: Final = 4096
+
+# A clock of a file system may stand still for this long: a tick, or two seconds on one that keeps
+# whole seconds only (its times then end in nine zeros).
+_FINE: Final = 50_000_000
+_COARSE: Final = 2_000_000_000
+_SECOND: Final = 1_000_000_000
+
+
+class Index:
+    """An index that was written before; one that is missing or damaged knows nothing."""
+
+    def __init__(self, folder: int | None, name: bytes) -> None:
+        """Open the index ``name`` in the open folder ``folder``."""
+        self._fd: int | None = None
+        self._blocks: dict[bytes, list[tuple[int, int]]] = {}
+        if folder is None:
+            return
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        except OSError:
+            return
+        self.adopt(fd)
+
+    def adopt(self, fd: int) -> None:
+        """Read from the open file ``fd`` from now on, and close it in the end."""
+        self.close()
+        self._fd = fd
+        try:
+            self._blocks = _read_table(fd)
+        except (ValueError, OSError, struct.error):
+            self._blocks = {}
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+        self._blocks = {}
+
+    def resolve(self, folder: Folder) -> bytearray:
+        """The digests of ``folder.files`` in order, 32 bytes each; zeros where none is known."""
+        names = folder.files
+        digests = bytearray(DIGEST * len(names))
+        signs = folder.signs
+        place = 0
+        for start, length in self._blocks.get(folder.path, ()):
+            block = self._block(folder.path, start, length)
+            if block is None:
+                continue
+            old_names, old_signs, old_digests = block
+            count = len(old_names)
+            # Most folders have not changed: then one comparison stands for all their files.
+            if names[place : place + count] == old_names and old_signs == b"".join(
+                map(signs.__getitem__, old_names)
+            ):
+                digests[place * DIGEST : (place + count) * DIGEST] = old_digests
+                place += count
+                continue
+            old = {name: at for at, name in enumerate(old_names)}
+            first = bisect_left(names, old_names[0], place)
+            place = bisect_right(names, old_names[-1], first)
+            for here in range(first, place):
+                at = old.get(names[here])
+                if at is not None and (
+                    old_signs[at * SIGN : (at + 1) * SIGN] == signs[names[here]]
+                ):
+                    digests[here * DIGEST : (here + 1) * DIGEST] = old_digests[
+                        at * DIGEST : (at + 1) * DIGEST
+                    ]
+        return digests
+
+    def lookup(self, path: bytes, name: bytes, sign: bytes) -> bytes | None:
+        """The digest of the one file ``name`` in the folder ``path``, if its sign still fits."""
+        for start, length in self._blocks.get(path, ()):
+            block = self._block(path, start, length)
+            if block is not None and name in block[0]:
+                at = block[0].index(name)
+                if block[1][at * SIGN : (at + 1) * SIGN] == sign:
+                    return block[2][at * DIGEST : (at + 1) * DIGEST]
+        return None
+
+    def _block(self, path: bytes, start: int, length: int) -> tuple[list[bytes], bytes, bytes] | None:
+        if self._fd is None:
+            return None
+        data = os.pread(self._fd, length, start)
+        if len(data) < _BLOCK.size:
+            return None
+        path_length, names_length, count, crc = _BLOCK.unpack_from(data)
+        names_at = _BLOCK.size + path_length
+        signs_at = names_at + names_length
+        digests_at = signs_at + count * SIGN
+        if (
+            zlib.crc32(data[_BLOCK.size :]) != crc
+            or data[_BLOCK.size : names_at] != path
+            or len(data) != digests_at + count * DIGEST
+        ):
+            return None
+        names = data[names_at:signs_at].split(b"\0")
+        if len(names) != count:
+            return None
+        return names, data[signs_at:digests_at], data[digests_at:]
+
+
+def _read_table(fd: int) -> dict[bytes, list[tuple[int, int]]]:
+    size = os.fstat(fd).st_size
+    if size < len(_MAGIC) + _TAIL.size or os.pread(fd, len(_MAGIC), 0) != _MAGIC:
+        msg = "no index"
+        raise ValueError(msg)
+    start, length, crc = _TAIL.unpack(os.pread(fd, _TAIL.size, size - _TAIL.size))
+    table = os.pread(fd, length, start)
+    if len(table) != length or zlib.crc32(table) != crc:
+        msg = "a damaged index"
+        raise ValueError(msg)
+    blocks: dict[bytes, list[tuple[int, int]]] = {}
+    at = 0
+    while at < length:
+        block_at, block_length = _ROW.unpack_from(table, at)
+        at += _ROW.size
+        end = table.index(b"\0", at)
+        blocks.setdefault(table[at:end], []).append((block_at, block_length))
+        at = end + 1
+    return blocks
+
+
+class IndexWriter:
+    """Writes a new index; ``keep`` puts it in place of the one before."""
+
+    def __init__(self, folder: int | None, name: bytes) -> None:
+        """Begin in the open folder ``folder``, or in a nameless file where there is none."""
+        self._folder = folder
+        self._name = name
+        self._temporary = b""
+        if folder is None:
+            with tempfile.TemporaryFile() as file:
+                self._fd = os.dup(file.fileno())
+        else:
+            self._temporary = name + b".%d.tmp" % os.getpid()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._temporary, dir_fd=folder)
+            self._fd = os.open(
+                self._temporary,
+                os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
+                0o600,
+                dir_fd=folder,
+            )
+        os.write(self._fd, _MAGIC)
+        # The file system's own clock, which need not be this machine's.
+        self._now = os.fstat(self._fd).st_mtime_ns
+        self._size = len(_MAGIC)
+        self._table: list[bytes] = []
+        self._pieces: list[bytes] = []
+
+    def add(self, folder: Folder, digests: bytearray) -> None:
+        """Add the files of ``folder`` whose digest is known; the rest is left out."""
+        names = folder.files
+        for first in range(0, len(names), _BLOCK_FILES):
+            block = names[first : first + _BLOCK_FILES]
+            known = digests[first * DIGEST : (first + len(block)) * DIGEST]
+            if UNKNOWN in known:
+                block, known = _known_only(block, known)
+                if not block:
+                    continue
+            self._add_block(folder, block, bytes(known))
+
+    def _add_block(self, folder: Folder, names: list[bytes], digests: bytes) -> None:
+        signs = b"".join(map(self._sign, map(folder.signs.__getitem__, names)))
+        joined = b"\0".join(names)
+        body = b"".join((folder.path, joined, signs, digests))
+        head = _BLOCK.pack(len(folder.path), len(joined), len(names), zlib.crc32(body))
+        self._table.append(_ROW.pack(self._size, len(head) + len(body)) + folder.path + b"\0")
+        self._pieces += (head, body)
+        self._size += len(head) + len(body)
+        if len(self._pieces) > 256:
+            self._flush()
+
+    def _sign(self, sign: bytes) -> bytes:
+        mtime, ctime = _times(sign)
+        newest = max(mtime, ctime)
+        slack = _COARSE if mtime % _SECOND == 0 and ctime % _SECOND == 0 else _FINE
+        return sign if newest < self._now - slack else _NO_SIGN
+
+    def _flush(self) -> None:
+        data = memoryview(b"".join(self._pieces))
+        self._pieces.clear()
+        while data:
+            data = data[os.write(self._fd, data) :]
+
+    def keep(self) -> int:
+        """Finish the index and put it in place; its open file is the caller's.
+
+        Raises ``OSError``.
+        """
+        table = b"".join(self._table)
+        self._pieces += (table, _TAIL.pack(self._size, len(table), zlib.crc32(table)))
+        self._flush()
+        if self._folder is not None:
+            os.rename(
+                self._temporary, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder
+            )
+            self._temporary = b""
+        return self._fd
+
+    def drop(self) -> None:
+        """Leave the index before as it is."""
+        os.close(self._fd)
+        if self._temporary and self._folder is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._temporary, dir_fd=self._folder)
+
+
+_times = struct.Struct("<8xqq12x").unpack
+
+
+def _known_only(names: list[bytes], digests: bytearray) -> tuple[list[bytes], bytearray]:
+    kept: list[bytes] = []
+    known = bytearray()
+    for at, name in enumerate(names):
+        digest = digests[at * DIGEST : (at + 1) * DIGEST]
+        if digest != UNKNOWN:
+            kept.append(name)
+            known += digest
+    return kept, known

@@ -1,0 +1,412 @@
+"""A receiver: takes a Move Stream into a Home, all or nothing (Move Stream, section 5)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from agentmove_tools.home.assemble import Assembly
+from agentmove_tools.home.exchange import last_move, put_in_place
+from agentmove_tools.home.folders import OPEN_FOLDER, kind_at, names, open_below, remove
+from agentmove_tools.home.layout import (
+    AGENT_FILE,
+    FILES,
+    MEMORY,
+    MOVED,
+    WORKING_STATE,
+    part_of,
+    read_agent,
+)
+from agentmove_tools.home.recovery import (
+    STAGED_MOVE,
+    read_staged,
+    stage_again,
+    tidy,
+)
+from agentmove_tools.home.report import Report
+from agentmove_tools.home.stage import Stage
+from agentmove_tools.home.state import INCOMING, STAGED, TREE, HomePlace, Lock, write_json
+from agentmove_tools.refusals import MachineError, Refusal, UsageError
+from agentmove_tools.stream.paths import COLLECTIONS, FILE, FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agentmove_tools.stream.manifest import Manifest
+    from agentmove_tools.stream.tar_reader import Entry, MoveReader
+
+_DRY_RUN: Final = b"dry-run"
+_AT_ONCE: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a stream is taken; each is an option of ``lnk-tar-apply``."""
+
+    replace_agent: bool = False
+    keep_both: bool = False
+    dry_run: bool = False
+    drop_staged: bool = False
+    keep_old: bytes | None = None
+
+
+def receive(home: bytes, reader: MoveReader, options: Options) -> Report:
+    """Take the stream of ``reader`` into the Home, and report what was done.
+
+    A copy is staged; a switch, and ``files``, are put in place or change nothing. Raises
+    ``Refusal``, ``MachineError``, ``UsageError`` and ``OSError``; the Home is then as it was.
+    """
+    receiver = _Receiver(home, reader, options)
+    try:
+        return receiver.run()
+    finally:
+        receiver.close()
+
+
+def drop_staged(home: bytes) -> bool:
+    """Throw a staged copy away; whether there was one.
+
+    Raises ``Refusal`` (home-busy), ``MachineError`` and ``OSError``.
+    """
+    place = HomePlace(home)
+    state = place.open_state(make=False)
+    if state is None:
+        return False
+    try:
+        lock = Lock(state, place.shown)
+        try:
+            tidy(place, state)
+            there = kind_at(state, STAGED) is not None
+            remove(state, STAGED)
+            return there
+        finally:
+            lock.release()
+    finally:
+        os.close(state)
+
+
+class FileReceiver:
+    """A Home's receiver side (``CollectionReceiver``), and of what else a stream may bring."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        reader: MoveReader,
+        home: int | None,
+        report: Report,
+        options: Options,
+    ) -> None:
+        self._stage = stage
+        self._report = report
+        self._phase = reader.manifest.phase
+        self._collections = reader.manifest.collections
+        self._keep_both = options.keep_both
+        self.assembly = Assembly(
+            stage,
+            reader,
+            home,
+            report,
+            # An old Home that is kept must not change with the new one.
+            share=options.keep_old is None,
+            dry=options.dry_run,
+        )
+
+    def receive(self, entry: Entry, content: Iterable[bytes | memoryview]) -> None:
+        """Take one entry."""
+        part = part_of(entry.path)
+        if part == "other":
+            if entry.kind != FOLDER:
+                self._report.came_in(entry.path, "passed_over")
+                self._report.pass_over(entry.path, "it has no place in a Home")
+            return
+        if part in COLLECTIONS and self._collections is not None and part not in self._collections:
+            if entry.kind != FOLDER:
+                self._report.came_in(entry.path, "passed_over")
+                self._report.pass_over(entry.path, f"the stream does not speak for {part}")
+            return
+        self._stage.put(entry, content, mode=0o600 if part == "connections" else None)
+        if entry.kind != FOLDER:
+            self._report.came_in(entry.path, "written")
+
+    def complete(self, collections: Iterable[str]) -> None:
+        """Put the collections together: replaced whole, or appended to."""
+        self.assembly.complete_replaced(frozenset(collections))
+        self.assembly.complete_conversations(
+            "conversations" in collections, keep_both=self._keep_both
+        )
+
+
+class _Receiver:
+    """One run of ``receive``."""
+
+    def __init__(self, home: bytes, reader: MoveReader, options: Options) -> None:
+        self._reader = reader
+        self._manifest = reader.manifest
+        self._options = options
+        self._report = Report(reader.manifest)
+        place = HomePlace(home)
+        self._state_is_new = not os.path.lexists(place.state_path)
+        if self._state_is_new:
+            _whose(place, self._manifest, options)  # a Home that is refused gets no working state
+        state = place.open_state(make=True)
+        if state is None:
+            msg = "its working state cannot be made"
+            raise MachineError(msg, path=place.shown)
+        self._state = state
+        self._open = [state]
+        try:
+            self._lock = Lock(state, place.shown)
+        except BaseException:
+            os.close(state)
+            raise
+        self._stage: Stage | None = None
+        try:
+            tidy(place, state)
+            self._place = HomePlace(home)  # a commit that was completed may have made it
+            self._fields = _whose(self._place, self._manifest, options)
+            self._keep_old = _checked_keep_old(self._place, options.keep_old)
+            self._home = self._place.open() if self._place.exists else None
+            if self._home is not None:
+                self._open.append(self._home)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give back the lock; leave nothing behind that a dry run made."""
+        if self._stage is not None:
+            self._stage.close()
+        if self._options.dry_run:
+            remove(self._state, _DRY_RUN)
+            if self._state_is_new:
+                above, name = os.path.split(self._place.state_path)
+                self._open.append(os.open(above, OPEN_FOLDER))
+                remove(self._open[-1], name)
+        self._lock.release()
+        for fd in self._open:
+            os.close(fd)
+        self._open.clear()
+
+    def run(self) -> Report:
+        """Take the stream."""
+        last = last_move(self._place, self._state)
+        switch = last.get("switch") if last is not None else None
+        phase = self._manifest.phase
+        if (
+            phase == "switch"
+            and isinstance(switch, dict)
+            and switch.get("move") == self._manifest.move
+        ):
+            return self._already_in_place(switch)
+        if self._options.dry_run:
+            self._begin(_DRY_RUN)
+        elif phase == "files":
+            self._begin(INCOMING)
+        else:
+            self._begin_staged()
+        receiver = self._receive()
+        if phase == "copy":
+            receiver.assembly.settle_copy()
+            self._report.result = "would be staged" if self._options.dry_run else "staged"
+        else:
+            self._put_in_place(receiver, switch if isinstance(switch, dict) else None)
+        return self._report
+
+    def _already_in_place(self, switch: dict[str, object]) -> Report:
+        for entry in self._reader:
+            if entry.kind != FOLDER:
+                self._report.came_in(entry.path, "left_alone")
+        if self._manifest.tree != switch.get("tree"):
+            self._report.notes.append(
+                "the stream holds something else than when this move was put in place; "
+                "a new move needs an ID of its own"
+            )
+        self._report.result = "already in place"
+        return self._report
+
+    # -- receiving
+
+    def _begin_staged(self) -> None:
+        """Begin, or go on with, the staged tree (section 5)."""
+        manifest = self._manifest
+        staged = read_staged(self._state)
+        if staged is not None:
+            other_agent = staged.get("agent") != manifest.agent.id
+            other_move = staged.get("move") != manifest.move
+            if manifest.phase == "switch" and staged.get("copy") is True:
+                if other_agent or other_move:
+                    raise Refusal(
+                        "move-mismatch",
+                        f"the copy is of move {staged.get('move')}, the switch of {manifest.move}; "
+                        "--drop-staged throws the copy away",
+                        place=self._place.shown,
+                    )
+            elif other_agent:
+                self._report.notes.append("a copy of another agent was staged: it is dropped")
+                remove(self._state, STAGED)
+        is_copy = manifest.phase == "copy" or (staged is not None and staged.get("copy") is True)
+        self._begin(STAGED, copy=is_copy)
+
+    def _begin(self, name: bytes, *, copy: bool = False) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=self._state)
+        folder = os.open(name, OPEN_FOLDER, dir_fd=self._state)
+        try:
+            write_json(
+                folder,
+                STAGED_MOVE,
+                {
+                    "move": self._manifest.move,
+                    "agent": self._manifest.agent.id,
+                    "copy": copy,
+                    "staged": name == STAGED,
+                },
+            )
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(TREE, 0o700, dir_fd=folder)
+            tree = os.open(TREE, OPEN_FOLDER, dir_fd=folder)
+        finally:
+            os.close(folder)
+        self._open.append(tree)
+        self._stage = Stage(tree, owner=self._owner(), dry=self._options.dry_run)
+
+    def _owner(self) -> tuple[int, int] | None:
+        """Whom root gives the files to: whoever the Home belongs to."""
+        if os.geteuid() != 0 or self._home is None:
+            return None
+        info = os.fstat(self._home)
+        return None if info.st_uid == 0 else (info.st_uid, info.st_gid)
+
+    def _receive(self) -> FileReceiver:
+        if self._stage is None:
+            msg = "nothing was begun"
+            raise ValueError(msg)
+        reader = self._reader
+        receiver = FileReceiver(self._stage, reader, self._home, self._report, self._options)
+        for entry in reader:
+            if entry.kind != FILE:
+                receiver.receive(entry, ())
+            elif entry.size <= _AT_ONCE:
+                receiver.receive(entry, (reader.read(),))
+            else:
+                receiver.receive(entry, reader.chunks())
+        self._report.bytes_written = self._stage.bytes_written
+        return receiver
+
+    # -- putting in place
+
+    def _put_in_place(self, receiver: FileReceiver, before: dict[str, object] | None) -> None:
+        dry = self._options.dry_run
+        name = _DRY_RUN if dry else INCOMING
+        if not dry and self._manifest.phase == "switch":
+            os.rename(STAGED, INCOMING, src_dir_fd=self._state, dst_dir_fd=self._state)
+        try:
+            self._complete(receiver)
+        except BaseException:
+            # The Home is untouched, and what was staged stays so.
+            if not dry and self._manifest.phase == "switch":
+                self._close_stage()
+                stage_again(self._state)
+            elif not dry:
+                self._close_stage()
+                remove(self._state, name)
+            raise
+        if dry:
+            self._report.result = "would be in place"
+            return
+        self._close_stage()
+        manifest = self._manifest
+        switch: dict[str, object] | None = before
+        if manifest.phase == "switch":
+            switch = {"move": manifest.move, "tree": manifest.tree}
+        record: dict[str, object] = {
+            "move": manifest.move,
+            "agent": manifest.agent.id,
+            "phase": manifest.phase,
+            "switch": switch,
+        }
+        self._report.way = put_in_place(
+            self._place, self._state, record, keep_old=self._keep_old
+        )
+        if self._keep_old is not None and self._home is not None:
+            self._report.old_home = os.fsdecode(self._keep_old)
+        self._report.result = "in place"
+
+    def _complete(self, receiver: FileReceiver) -> None:
+        assembly = receiver.assembly
+        manifest = self._manifest
+        tops = (FILES, MEMORY) if manifest.phase == "switch" else (FILES,)
+        if manifest.phase == "files" or self._options.dry_run:
+            self._take_staged(assembly, tops)
+        assembly.complete_trees(tops)
+        if manifest.phase == "switch":
+            receiver.complete(manifest.collections or COLLECTIONS)
+            assembly.finish_trees(tops)
+            assembly.carry_rest(MOVED)
+        else:
+            assembly.finish_trees(tops)
+            assembly.carry_rest((FILES,))
+        if self._options.dry_run:
+            return
+        assembly.write_agent(self._fields)
+        assembly.finish_folders(self._owner())
+
+    def _take_staged(self, assembly: Assembly, tops: tuple[bytes, ...]) -> None:
+        """What a sender skipped may be staged, which this run leaves as it is."""
+        try:
+            staged = open_below(self._state, STAGED + b"/" + TREE)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        try:
+            assembly.take_staged(staged, tops)
+        finally:
+            os.close(staged)
+
+    def _close_stage(self) -> None:
+        if self._stage is not None:
+            self._stage.close()
+
+
+def _whose(place: HomePlace, manifest: Manifest, options: Options) -> dict[str, object]:
+    """The fields of the Home's ``agent.json``; none where the Home is absent or empty.
+
+    Raises ``Refusal`` (home-missing, home-other-agent), ``MachineError`` and ``OSError``.
+    """
+    if not place.exists:
+        return {}
+    home = place.open()
+    try:
+        if not [name for name in names(home) if name != WORKING_STATE]:
+            return {}
+        fields = read_agent(home, place.shown)
+    finally:
+        os.close(home)
+    if fields.get("id") != manifest.agent.id and not options.replace_agent:
+        raise Refusal(
+            "home-other-agent",
+            f"it holds {fields.get('id')!r}, the stream brings {manifest.agent.id!r}; "
+            "--replace-agent takes it",
+            place=place.shown,
+        )
+    return fields
+
+
+def _checked_keep_old(place: HomePlace, folder: bytes | None) -> bytes | None:
+    """Where the old Home is to go, as an absolute path. Raises ``UsageError``, ``OSError``."""
+    if folder is None:
+        return None
+    path = os.path.abspath(folder)
+    if os.path.lexists(path):
+        msg = "the folder for the old Home is there already"
+        raise UsageError(msg, path=os.fsdecode(path))
+    try:
+        above = os.stat(os.path.dirname(path))
+    except FileNotFoundError:
+        msg = "the folder that the old Home is to go into is not there"
+        raise UsageError(msg, path=os.fsdecode(os.path.dirname(path))) from None
+    if above.st_dev != os.stat(place.path if place.mounted else place.parent).st_dev:
+        msg = "the old Home can only be kept on its own file system"
+        raise UsageError(msg, path=os.fsdecode(path))
+    return path

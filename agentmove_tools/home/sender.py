@@ -1,0 +1,321 @@
+"""A sender: the manifest of a Home, and its Move Stream (Move Stream, sections 3, 4a and 6)."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from agentmove_tools import __version__
+from agentmove_tools.home.digests import hash_file
+from agentmove_tools.home.exclude import Exclusion
+from agentmove_tools.home.folders import open_below
+from agentmove_tools.home.have import Holdings
+from agentmove_tools.home.index import Index
+from agentmove_tools.home.layout import (
+    FILES,
+    MEMORY,
+    NOTES,
+    PACKAGE,
+    SKILLS,
+    agent_of,
+    is_held,
+    read_agent,
+)
+from agentmove_tools.home.recovery import finish_interrupted
+from agentmove_tools.home.snapshot import SnapshotReader
+from agentmove_tools.home.source import FileSource, check_paused
+from agentmove_tools.home.state import HOME_INDEX, HomePlace
+from agentmove_tools.home.tree import TreeDigest
+from agentmove_tools.home.walk import inode_in, mode_in, walk
+from agentmove_tools.refusals import MachineError, Refusal
+from agentmove_tools.stream.manifest import Manifest, new_move_id
+from agentmove_tools.stream.paths import COLLECTIONS, FILE, FOLDER, LINK, check_link
+from agentmove_tools.stream.tar_writer import MoveWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from agentmove_tools.home.contract import Record
+    from agentmove_tools.home.walk import Folder
+    from agentmove_tools.stream.paths import Phase
+    from agentmove_tools.streams import ByteSink
+
+_PLAIN_MODE: Final = 0o644
+
+
+class Sender:
+    """A Home that is to be sent.
+
+    ``say`` is told, by path and reason, what is left out. ``own`` holds device and inode of the
+    program's own output, which is never packed. Raises ``OSError``, ``Refusal`` (home-missing) and
+    ``MachineError``.
+    """
+
+    def __init__(
+        self,
+        home: bytes,
+        *,
+        exclude: Sequence[str] = (),
+        say: Callable[[bytes, str], None],
+        own: frozenset[tuple[int, int]] = frozenset(),
+    ) -> None:
+        self._place = HomePlace(home)
+        self._exclude = Exclusion(exclude)
+        self._say = say
+        self._own = own
+        finish_interrupted(self._place)
+        self._home = self._place.open()
+        self._fields = read_agent(self._home, self._place.shown)
+
+    def close(self) -> None:
+        """Close the Home."""
+        os.close(self._home)
+
+    def __enter__(self) -> Sender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- the manifest
+
+    def manifest(
+        self, phase: Phase, *, move: str | None = None, have: Mapping[bytes, bytes] | None = None
+    ) -> Manifest:
+        """A new manifest of the Home for ``phase`` (section 3).
+
+        A switch's says what the other end must remove, by its ``have``, and what the Home will be
+        then (``tree``); that takes the hash of every file. ``move`` is a new ID where none is
+        given. Raises ``Refusal`` (schedule-running, home-path), ``MachineError``, ``OSError``.
+        """
+        agent, harness = agent_of(self._fields, self._place.shown)
+        if phase == "switch":
+            check_paused(self._home, self._place.shown)
+        tree: str | None = None
+        removed: tuple[bytes, ...] | None = None
+        modes: dict[bytes, int] | None = None
+        if phase == "switch" or (phase == "files" and have):
+            held = dict.fromkeys(have or ())
+            whole = TreeDigest()
+            modes = {}
+            for path, kind, mode, what in self._held(
+                (FILES, MEMORY) if phase == "switch" else (FILES,)
+            ):
+                if kind == LINK:
+                    whole.link(path, what)
+                    continue
+                whole.file(path, mode, what)
+                if path in held:
+                    del held[path]
+                    if mode != _PLAIN_MODE and have is not None and have[path] == what:
+                        modes[path] = mode
+            if phase == "switch":
+                tree = whole.hexdigest()
+                removed = tuple(sorted(path for path in held if is_held(path))) or None
+        return Manifest(
+            phase=phase,
+            move=move or new_move_id(),
+            version=__version__,
+            agent=agent,
+            harness=harness,
+            removed=removed,
+            tree=tree,
+            modes=modes,
+        )
+
+    def _held(self, tops: tuple[bytes, ...]) -> Iterator[tuple[bytes, str, int, bytes]]:
+        """What lies under ``tops``, sorted: path, kind, mode, and digest or target."""
+        leave_out = self._exclude if self._exclude else None
+        state = self._place.state_for_index()
+        holdings = Holdings(state)
+        try:
+            # Two threads hash what the index lacks; the walk in order then finds all of it there.
+            for _ in holdings.refresh(self._home, HOME_INDEX, *tops, leave_out=leave_out):
+                pass
+            for path in holdings.unreadable:
+                msg = "it cannot be read"
+                raise MachineError(msg, path=path.decode("utf-8", "backslashreplace"))
+            for top in tops:
+                yield from self._held_below(top, holdings.index, leave_out)
+        finally:
+            holdings.close()
+            if state is not None:
+                os.close(state)
+
+    def _held_below(
+        self, top: bytes, index: Index, leave_out: Callable[[bytes], bool] | None
+    ) -> Iterator[tuple[bytes, str, int, bytes]]:
+        def look_up(folder: Folder) -> None:
+            folder.digests = bytes(index.resolve(folder))
+
+        inodes = {inode for _, inode in self._own}
+        try:
+            root = open_below(self._home, top)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        try:
+            for path, kind, folder, name in walk(
+                root, top, signs=True, leave_out=leave_out, entered=look_up
+            ):
+                if path == NOTES:
+                    continue
+                if kind == LINK:
+                    yield path, kind, 0o777, os.readlink(name, dir_fd=folder.fd)
+                elif kind == FILE:
+                    sign = folder.signs[name]
+                    if inode_in(sign) in inodes:
+                        continue
+                    digest = folder.digest(name) or hash_file(folder.fd, name)
+                    if digest is None:
+                        msg = "it vanished, or cannot be read: stop the agent first"
+                        raise MachineError(msg, path=path.decode("utf-8", "backslashreplace"))
+                    yield path, kind, mode_in(sign), digest
+        finally:
+            os.close(root)
+
+    # -- the stream
+
+    def send(
+        self,
+        sink: ByteSink,
+        manifest: Manifest,
+        *,
+        have: Mapping[bytes, bytes] | None = None,
+        any_links: bool = False,
+    ) -> None:
+        """Write the Home's Move Stream to ``sink`` (sections 2, 4a).
+
+        What ``have`` holds the same is not sent again. Raises ``Refusal``, ``MachineError`` (a
+        file cannot be read, or the Home changed during a switch) and ``OSError``; the stream then
+        has no end, so that no receiver takes it.
+        """
+        agent, _ = agent_of(self._fields, self._place.shown)
+        if manifest.agent.id != agent.id:
+            raise Refusal(
+                "home-other-agent",
+                f"the manifest is for {manifest.agent.id!r}",
+                place=self._place.shown,
+            )
+        if manifest.phase == "switch":
+            check_paused(self._home, self._place.shown)
+        state = self._place.state_for_index()
+        index = Index(state, HOME_INDEX)
+        try:
+            still = manifest.phase == "switch"
+            source = FileSource(
+                self._home,
+                SnapshotReader(still=still, spool=state, own=self._own),
+                still=still,
+                index=index,
+                exclude=self._exclude,
+                say=self._say,
+            )
+            for path in source.not_sent():
+                self._say(path, "not sent: it is no part of a move")
+            sending = _Sending(sink, manifest, any_links=any_links)
+            for record in _everything(source, manifest, have or {}):
+                if record.kind == LINK and not any_links:
+                    self._check_link(record)
+                sending.add(record)
+            sending.end()
+        finally:
+            index.close()
+            if state is not None:
+                os.close(state)
+
+    def _check_link(self, record: Record) -> None:
+        """Raise ``Refusal`` (entry-link) naming every link that leaves its folder."""
+        try:
+            check_link(record.path, record.target)
+        except Refusal:
+            bad = [record.path, *self._bad_links(after=record.path)]
+            shown = [path.decode("utf-8", "backslashreplace") for path in bad]
+            more = f"; {len(bad) - 1} more like it (details.paths)" if len(bad) > 1 else ""
+            raise Refusal(
+                "entry-link",
+                f"it points to {record.target.decode('utf-8', 'backslashreplace')!r}{more}; "
+                "--links any, at both ends, takes links as they are",
+                path=record.path,
+                paths=shown,
+            ) from None
+
+    def _bad_links(self, *, after: bytes) -> Iterator[bytes]:
+        leave_out = self._exclude if self._exclude else None
+        for top in (FILES, PACKAGE, SKILLS, MEMORY):
+            try:
+                root = open_below(self._home, top)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            try:
+                for path, kind, folder, name in walk(root, top, leave_out=leave_out):
+                    if kind == LINK and path > after:
+                        try:
+                            check_link(path, os.readlink(name, dir_fd=folder.fd))
+                        except Refusal:
+                            yield path
+            finally:
+                os.close(root)
+
+
+def _everything(
+    source: FileSource, manifest: Manifest, held: Mapping[bytes, bytes]
+) -> Iterator[Record]:
+    """All the records of a phase, sorted by path bytes."""
+    if manifest.phase == "files":
+        yield from source.files(held)
+        return
+    collections = manifest.collections or COLLECTIONS
+    if manifest.phase == "switch":
+        yield from source.connections()
+    yield from source.files(held)
+    if "conversations" in collections:
+        yield from source.records("conversations", held)
+    if "instructions" in collections:
+        yield from source.records("instructions")
+    yield from source.package()
+    if "skills" in collections:
+        yield from source.records("skills")
+    yield from source.memory(held, notes="notes" in collections)
+    if manifest.phase == "switch" and "jobs" in collections:
+        yield from source.records("jobs")
+
+
+class _Sending:
+    """Writes records as a stream, and holds them against the manifest's ``tree``."""
+
+    def __init__(self, sink: ByteSink, manifest: Manifest, *, any_links: bool) -> None:
+        self._writer = MoveWriter(sink, manifest, any_links=any_links)
+        self._promised = manifest.tree
+        self._tree = TreeDigest()
+
+    def add(self, record: Record) -> None:
+        """Write one record. Raises as ``Sender.send`` does."""
+        path = record.path
+        if record.kind == FILE:
+            if self._promised is not None and is_held(path):
+                self._tree.file(path, record.mode, record.digest)
+            content = record.content
+            if content is None:
+                return
+            if isinstance(content, bytes):
+                self._writer.file(path, record.mode, record.mtime, content, record.digest)
+            else:
+                self._writer.file_chunks(
+                    path, record.mode, record.mtime, record.size, record.digest, content
+                )
+        elif record.kind == FOLDER:
+            self._writer.folder(path, record.mode, record.mtime)
+        else:
+            if self._promised is not None and is_held(path):
+                self._tree.link(path, record.target)
+            self._writer.link(path, record.target, record.mtime)
+
+    def end(self) -> None:
+        """Write the end, unless the Home is not what the manifest says."""
+        if self._promised is not None and self._tree.hexdigest() != self._promised:
+            msg = (
+                "the Home is not what the manifest says (tree): it changed since, or --have or "
+                "--exclude is another; stop the agent and make the manifest again"
+            )
+            raise MachineError(msg)
+        self._writer.end()

@@ -1,0 +1,140 @@
+"""The staged tree: where entries are written as they arrive (Move Stream, section 5).
+
+It has the Home's own layout and lies in the working state. A file that was cut short stays under
+its path too: ``lnk-have`` says what a file really holds, so it is sent again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from typing import TYPE_CHECKING, Final
+
+from agentmove_tools.home.folders import CREATE_FILE, Folders, remove
+from agentmove_tools.home.layout import is_held
+from agentmove_tools.home.system import write_all
+from agentmove_tools.stream.paths import FILE, FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agentmove_tools.stream.tar_reader import Entry
+
+_BILLION: Final = 1_000_000_000
+_IN_THE_WAY: Final = (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
+
+
+class Stage:
+    """Writes entries below the open folder ``tree``.
+
+    ``owner`` is the user and group that files are given to, None for the process's own.
+    ``dry``: content under ``files/`` and ``memory/`` is checked, not stored.
+    """
+
+    def __init__(
+        self, tree: int, *, owner: tuple[int, int] | None = None, dry: bool = False
+    ) -> None:
+        self.tree = tree
+        self._owner = owner
+        self._dry = dry
+        self.folders = Folders(tree)
+        self.folder_times: dict[bytes, tuple[int, int]] = {}  # path -> mode, mtime in seconds
+        self.bytes_written = 0
+        umask = os.umask(0o077)
+        os.umask(umask)
+        self.default_folder_mode = 0o777 & ~umask
+        self._created_mode_mask = ~umask
+
+    def put(
+        self, entry: Entry, content: Iterable[bytes | memoryview], *, mode: int | None = None
+    ) -> None:
+        """Write one entry whole; what is at its path gives way.
+
+        A file is given ``mode``, or its own where that is None. Raises ``OSError``, and what
+        ``content`` raises when it is not what the stream says.
+        """
+        if entry.kind == FOLDER:
+            self._put_folder(entry)
+            return
+        if entry.kind == FILE:
+            self._put_file(entry, content, entry.mode if mode is None else mode)
+        else:
+            self._put_link(entry)
+
+    def _put_file(self, entry: Entry, content: Iterable[bytes | memoryview], mode: int) -> None:
+        fd = self._create(entry.path, mode)
+        try:
+            if self._dry and is_held(entry.path):
+                for _ in content:
+                    pass
+            else:
+                for piece in content:
+                    write_all(fd, piece)
+                self.bytes_written += entry.size
+            os.utime(fd, ns=(entry.mtime * _BILLION, entry.mtime * _BILLION))
+        except BaseException:
+            # A file that is not what the stream says does not stay under its name.
+            with contextlib.suppress(OSError):
+                self._clear(entry.path)
+            raise
+        finally:
+            os.close(fd)
+
+    def _put_link(self, entry: Entry) -> None:
+        above, _, name = entry.path.rpartition(b"/")
+        target = entry.target or b""
+        folder = self.folders.get(above, make=True)
+        try:
+            os.symlink(target, name, dir_fd=folder)
+        except FileExistsError:
+            self._clear(entry.path)
+            os.symlink(target, name, dir_fd=folder)
+        with contextlib.suppress(NotImplementedError):
+            times = (entry.mtime * _BILLION, entry.mtime * _BILLION)
+            os.utime(name, ns=times, dir_fd=folder, follow_symlinks=False)
+        if self._owner is not None:
+            os.chown(name, *self._owner, dir_fd=folder, follow_symlinks=False)
+
+    def _clear(self, path: bytes) -> None:
+        """Remove what is at the path, a whole folder too."""
+        above, _, name = path.rpartition(b"/")
+        self.folders.forget_below(path)
+        remove(self.folders.get(above, make=True), name)
+
+    def _put_folder(self, entry: Entry) -> None:
+        self.folders.get(entry.path, make=True)
+        self.folder_times[entry.path] = (entry.mode, entry.mtime)
+
+    def _create(self, path: bytes, mode: int) -> int:
+        above, _, name = path.rpartition(b"/")
+        folder = self.folders.get(above, make=True)
+        try:
+            fd = os.open(name, CREATE_FILE, mode, dir_fd=folder)
+        except OSError as error:
+            if error.errno not in _IN_THE_WAY:
+                raise
+            self._clear(path)
+            fd = os.open(name, CREATE_FILE, mode, dir_fd=folder)
+        try:
+            if mode & self._created_mode_mask != mode:
+                os.fchmod(fd, mode)
+            if self._owner is not None:
+                os.fchown(fd, *self._owner)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def write(self, path: bytes, content: Iterable[bytes | memoryview], mode: int) -> None:
+        """Write a file of the receiver's own making. Raises ``OSError``."""
+        fd = self._create(path, mode)
+        try:
+            for piece in content:
+                write_all(fd, piece)
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Close the folders that were kept open; ``tree`` is the caller's."""
+        self.folders.forget()

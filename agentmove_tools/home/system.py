@@ -1,0 +1,131 @@
+"""The calls of the operating system that Python does not offer, and what stands in for them.
+
+``ctypes`` takes long to import, so only this module does, and only when one of them is needed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import ctypes
+
+_AT_FDCWD: Final = -100
+_RENAME_EXCHANGE: Final = 2  # Linux: renameat2; macOS: RENAME_SWAP has the same value
+_FICLONE: Final = 0x40049409
+
+# What a kernel or a file system says when it has no exchange; EXDEV and EBUSY: a mount point.
+NO_EXCHANGE: Final = frozenset(
+    {
+        errno.ENOSYS,
+        errno.EINVAL,
+        errno.EOPNOTSUPP,
+        errno.EXDEV,
+        errno.EBUSY,
+        errno.EPERM,
+        errno.EACCES,
+        errno.EROFS,
+    }
+)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def exchange(one: bytes, other: bytes) -> None:
+    """Exchange two paths in one step (Move Stream, section 5).
+
+    Raises ``OSError``; an ``errno`` of ``NO_EXCHANGE`` means that no exchange can be had here.
+    """
+    import ctypes
+
+    libc = _libc()
+    if sys.platform == "darwin":
+        call = getattr(libc, "renamex_np", None)
+        arguments: tuple[object, ...] = (one, other, ctypes.c_uint(_RENAME_EXCHANGE))
+    else:
+        call = getattr(libc, "renameat2", None)
+        arguments = (_AT_FDCWD, one, _AT_FDCWD, other, ctypes.c_uint(_RENAME_EXCHANGE))
+    if call is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), one)
+    if call(*arguments) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), one)
+
+
+def sync_file_system(fd: int) -> None:
+    """Make everything on the file system of ``fd`` durable. Raises ``OSError``."""
+    if sys.platform == "linux":
+        import ctypes
+
+        if _libc().syncfs(fd) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+    else:
+        # Elsewhere only a sync of everything is offered; the flush of the folder orders it.
+        os.sync()
+        os.fsync(fd)
+
+
+def clone(source: int, target: int) -> bool:
+    """Let ``target`` share the blocks of ``source``; false where the file system cannot."""
+    if sys.platform != "linux":
+        return False
+    import fcntl
+
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+    except OSError as error:
+        if error.errno in (
+            errno.EOPNOTSUPP,
+            errno.ENOTTY,
+            errno.EXDEV,
+            errno.EINVAL,
+            errno.ENOSYS,
+            errno.EPERM,
+        ):
+            return False
+        raise
+    return True
+
+
+def copy_bytes(source: int, target: int) -> None:
+    """Copy what is left of ``source`` to ``target``, in the kernel where it can.
+
+    Raises ``OSError``.
+    """
+    if clone(source, target):
+        return
+    if sys.platform == "linux":
+        try:
+            while os.copy_file_range(source, target, 1 << 30):
+                pass
+            return
+        except OSError as error:
+            if error.errno not in (
+                errno.EXDEV,
+                errno.ENOSYS,
+                errno.EOPNOTSUPP,
+                errno.EINVAL,
+                errno.EPERM,
+            ):
+                raise
+    while piece := os.read(source, 1 << 20):
+        write_all(target, piece)
+
+
+def write_all(fd: int, data: bytes | memoryview) -> None:
+    """Write all of ``data``. Raises ``OSError``."""
+    done = os.write(fd, data)
+    if done != len(data):
+        view = memoryview(data)
+        while done < len(data):
+            done += os.write(fd, view[done:])

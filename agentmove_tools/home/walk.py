@@ -1,0 +1,236 @@
+"""Folders as they are read: sorted by path bytes, one folder in memory at a time, no link followed."""
+
+from __future__ import annotations
+
+import os
+import struct
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agentmove_tools.home.folders import OPEN_FOLDER, name_bytes
+from agentmove_tools.refusals import Refusal
+from agentmove_tools.stream.paths import FILE, FOLDER, LINK, MAX_PATH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+OTHER: Final = "other"  # a socket, FIFO or device: never opened, never sent
+
+_MOST_OPEN: Final = 64
+_SIGN: Final = struct.Struct("<QqqQI")  # size, mtime and ctime in ns, inode, mode
+
+
+def sign_of(info: os.stat_result) -> bytes:
+    """What says that a file has not changed since: as long as this stays, so does the file."""
+    return _SIGN.pack(
+        info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_mode & 0xFFFFFFFF
+    )
+
+
+def mode_in(sign: bytes) -> int:
+    """The permission bits in a sign."""
+    return int.from_bytes(sign[32:34], "little") & 0o777
+
+
+def inode_in(sign: bytes) -> int:
+    """The inode number in a sign."""
+    return int.from_bytes(sign[24:32], "little")
+
+
+def size_in(sign: bytes) -> int:
+    """The size in a sign, in bytes."""
+    return int.from_bytes(sign[:8], "little")
+
+
+class Folder:
+    """One folder that is being read.
+
+    ``kinds`` holds what is in it and is no regular file, ``files`` the names of those that are,
+    and ``signs``, where asked for, their ``sign_of``. ``digests`` is for whoever knows some: 32
+    bytes for each of ``files``, zeros where it is not known.
+    """
+
+    __slots__ = ("_fd", "above", "digests", "files", "kinds", "name", "path", "signs")
+
+    def __init__(self, above: Folder | None, name: bytes, path: bytes, fd: int | None) -> None:
+        self.above = above
+        self.name = name
+        self.path = path
+        self.kinds: dict[bytes, str] = {}
+        self.files: list[bytes] = []
+        self.signs: dict[bytes, bytes] = {}
+        self.digests = b""
+        self._fd = fd
+
+    @property
+    def fd(self) -> int:
+        """The open folder; opened again where it had to be closed. Raises ``OSError``."""
+        if self._fd is None:
+            if self.above is None:
+                msg = "the walk's root is closed"
+                raise ValueError(msg)
+            self._fd = os.open(self.name, OPEN_FOLDER, dir_fd=self.above.fd)
+        return self._fd
+
+    def close(self) -> None:
+        """Close the descriptor; ``fd`` opens it again. The root's is its caller's."""
+        if self._fd is not None and self.above is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def read(self, *, signs: bool, any_names: bool = False) -> None:
+        """List the folder. Raises ``OSError``, and ``Refusal`` (home-path) unless ``any_names``."""
+        files = self.files
+        with os.scandir(self.fd) as entries:
+            for entry in entries:
+                name = name_bytes(entry.name) if any_names else _checked_name(self.path, entry.name)
+                if entry.is_file(follow_symlinks=False):
+                    if signs:
+                        try:
+                            info = entry.stat(follow_symlinks=False)
+                        except FileNotFoundError:
+                            continue
+                        self.signs[name] = sign_of(info)
+                    files.append(name)
+                elif entry.is_symlink():
+                    self.kinds[name] = LINK
+                elif entry.is_dir(follow_symlinks=False):
+                    self.kinds[name] = FOLDER
+                else:
+                    self.kinds[name] = OTHER
+        files.sort()
+
+    def digest(self, name: bytes) -> bytes | None:
+        """The digest of the file ``name``, where it is known."""
+        at = bisect_left(self.files, name) * 32
+        digest = self.digests[at : at + 32]
+        return digest if digest.strip(b"\0") else None
+
+    def order(self) -> list[bytes]:
+        """The names in the order of full paths; a folder's contents stand as its name with a /."""
+        keys = list(self.files)
+        for name, kind in self.kinds.items():
+            keys.append(name)
+            if kind == FOLDER:
+                keys.append(name + b"/")
+        keys.sort()
+        return keys
+
+
+def _checked_name(folder: bytes, name: str) -> bytes:
+    raw = name_bytes(name)
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        raise Refusal("home-path", "rename it", path=folder + b"/" + raw) from None
+    if len(folder) + len(raw) >= MAX_PATH:
+        raise Refusal("home-path", "shorten it", path=folder + b"/" + raw)
+    return raw
+
+
+class Found(NamedTuple):
+    """Something below the walk's root; ``name`` is what it is called in ``folder``."""
+
+    path: bytes
+    kind: str
+    folder: Folder
+    name: bytes
+
+
+def walk(
+    root: int,
+    top: bytes,
+    *,
+    signs: bool = False,
+    leave_out: Callable[[bytes], bool] | None = None,
+    entered: Callable[[Folder], None] | None = None,
+    any_names: bool = False,
+) -> Iterator[Found]:
+    """All that is in the open folder ``root``, whose path in the stream is ``top``.
+
+    Sorted by the bytes of full paths, so a folder comes before what is in it (Move Stream,
+    section 2). ``leave_out`` is asked of each path, and nothing below one that it names is read;
+    ``entered`` is called with each folder once it is listed. A folder that vanishes meanwhile is
+    taken as empty. Raises ``OSError``, and ``Refusal`` (home-path) unless ``any_names``.
+    """
+    folder = Folder(None, b"", top, root)
+    folder.read(signs=signs, any_names=any_names)
+    if entered is not None:
+        entered(folder)
+    stack: list[tuple[Folder, Iterator[bytes]]] = [(folder, iter(folder.order()))]
+    try:
+        while stack:
+            folder, keys = stack[-1]
+            prefix = folder.path + b"/" if folder.path else b""
+            kinds = folder.kinds
+            below = None
+            for key in keys:
+                if key.endswith(b"/"):
+                    below = key[:-1]
+                    if kinds.get(below) != FOLDER or (
+                        leave_out is not None and leave_out(prefix + below)
+                    ):
+                        continue
+                    break
+                path = prefix + key
+                if leave_out is not None and leave_out(path):
+                    continue
+                yield Found(path, kinds.get(key, FILE), folder, key)
+            else:
+                stack.pop()
+                folder.close()
+                continue
+            child = Folder(folder, below, prefix + below, None)
+            try:
+                child.read(signs=signs, any_names=any_names)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            if entered is not None:
+                entered(child)
+            stack.append((child, iter(child.order())))
+            if len(stack) > _MOST_OPEN:
+                stack[-_MOST_OPEN][0].close()
+    finally:
+        for folder, _ in stack:
+            folder.close()
+
+
+def walk_folders(
+    root: int, top: bytes, *, leave_out: Callable[[bytes], bool] | None = None
+) -> Iterator[Folder]:
+    """The folders at and below the open folder ``root``, each with its files and their signs.
+
+    A folder's descriptor is open until the next one is asked for. Each comes before what is in it.
+    Raises as ``walk`` does.
+    """
+    folder = Folder(None, b"", top, root)
+    folder.read(signs=True)
+    stack: list[tuple[Folder, Iterator[bytes]]] = [(folder, _below(folder))]
+    yield folder
+    try:
+        while stack:
+            folder, below = stack[-1]
+            name = next(below, None)
+            if name is None:
+                stack.pop()
+                folder.close()
+                continue
+            path = folder.path + b"/" + name if folder.path else name
+            if leave_out is not None and leave_out(path):
+                continue
+            child = Folder(folder, name, path, None)
+            try:
+                child.read(signs=True)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            stack.append((child, _below(child)))
+            if len(stack) > _MOST_OPEN:
+                stack[-_MOST_OPEN][0].close()
+            yield child
+    finally:
+        for folder, _ in stack:
+            folder.close()
+
+
+def _below(folder: Folder) -> Iterator[bytes]:
+    return iter(sorted(name for name, kind in folder.kinds.items() if kind == FOLDER))

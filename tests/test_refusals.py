@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from agentmove_tools.refusals import TEXTS
+from tests.conftest import ROOT
+
+FIRST, LAST = "envelope-magic", "tree-mismatch"
+
+
+def raised(source: str) -> Iterator[ast.expr]:
+    """Give the first argument of each ``Refusal(...)`` in a module."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+            if name == "Refusal" and node.args:
+                yield node.args[0]
+
+
+def codes(folder: Path) -> set[str]:
+    """Give every code that the modules below ``folder`` raise by name."""
+    return {
+        code.value
+        for module in folder.rglob("*.py")
+        for code in raised(module.read_text())
+        if isinstance(code, ast.Constant) and isinstance(code.value, str)
+    }
+
+
+def specified(specification: Path) -> list[str]:
+    """Give the codes of the specification that are this project's so far, in its order."""
+    rows = (specification / "refusals.tsv").read_text().splitlines()[1:]
+    every = [row.partition("\t")[0] for row in rows]
+    return every[every.index(FIRST) : every.index(LAST) + 1]
+
+
+def test_every_code_that_is_raised_has_a_text() -> None:
+    """A code that is mistyped where it is raised is found before it is raised."""
+    used = codes(ROOT / "agentmove_tools")
+    assert "envelope-magic" in used
+    assert used <= TEXTS.keys()
+
+
+def test_every_code_is_used() -> None:
+    """No code is promised that nothing gives."""
+    modules = set((ROOT / "agentmove_tools").rglob("*.py"))
+    modules.remove(ROOT / "agentmove_tools" / "refusals.py")
+    named = {
+        node.value
+        for module in modules
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    assert TEXTS.keys() <= named
+
+
+def test_the_codes_are_those_of_the_specification(specification: Path) -> None:
+    """Each code has a text, in the order of the specification, and there are no others."""
+    assert list(TEXTS) == specified(specification)
+
+
+def test_every_text_is_said_in_the_same_way() -> None:
+    """Lower case, no full stop, one line; different codes say different things."""
+    for text in TEXTS.values():
+        assert text == text.strip()
+        assert text.isprintable()
+        assert not text.endswith(".")
+        assert not text[0].isupper()
+    assert len(set(TEXTS.values())) == len(TEXTS)
