@@ -15,8 +15,9 @@ USAGE: Final = 2
 FAILED: Final = 3
 INTERRUPTED: Final = 130  # what a shell gives for a program that Ctrl-C ended
 
-# Whatever echoes a command line must not echo a secret key that was put there by mistake.
-_SECRET: Final = re.compile(r"(?:LNK|AGE)-SECRET-KEY-[0-9a-z]*", re.IGNORECASE)
+# Whatever echoes a command line must not echo a secret key that was put there by mistake. What
+# only names the form of one ("it starts with LNK-SECRET-KEY-1") is none.
+_SECRET: Final = re.compile(r"(?:LNK|AGE)-SECRET-KEY-1[0-9a-z]{4,}", re.IGNORECASE)
 
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -11,12 +11,11 @@ from agentmove_tools.cli.errors import say
 from agentmove_tools.cli.options import JsonErrors, Output, Quiet, Version
 from agentmove_tools.cli.pipes import open_output
 from agentmove_tools.cli.progress import progress
-from agentmove_tools.cli.tool import main as run_tool
 
 _NAME = "lnk-have"
 
 
-def have(
+def command(
     home: Annotated[
         str, typer.Argument(metavar="HOME", help="The agent's Home; it need not be there yet.")
     ],
@@ -38,8 +37,3 @@ def have(
 
     with open_output(output, binary=False) as sink, progress(_NAME, quiet) as meter:
         render_have(holdings_of(os.fsencode(home), unreadable), meter.watch_sink(sink))
-
-
-def main() -> NoReturn:
-    """Run the tool."""
-    run_tool(_NAME, have)

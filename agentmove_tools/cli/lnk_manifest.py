@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -13,13 +13,12 @@ from agentmove_tools.cli.options import Exclude, Have, JsonErrors, Output, Quiet
 from agentmove_tools.cli.pipes import OutputPipe, open_input, open_output
 from agentmove_tools.cli.progress import progress
 from agentmove_tools.cli.terminal import is_terminal
-from agentmove_tools.cli.tool import main as run_tool
 from agentmove_tools.refusals import UsageError
 
 _NAME = "lnk-manifest"
 
 
-def manifest(
+def command(
     home: Annotated[
         str | None, typer.Argument(metavar="[HOME]", help="The agent's Home.", show_default=False)
     ] = None,
@@ -100,8 +99,3 @@ def _show(sink: OutputPipe, *, to_terminal: bool) -> None:
         sink.write(found.to_json() + b"\n")
     # The stage before would be ended by SIGPIPE if its stream were not read to the end.
     source.drain()
-
-
-def main() -> NoReturn:
-    """Run the tool."""
-    run_tool(_NAME, manifest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,7 +20,6 @@ from agentmove_tools.cli.options import (
 from agentmove_tools.cli.pipes import open_input, open_output
 from agentmove_tools.cli.progress import progress
 from agentmove_tools.cli.terminal import is_terminal
-from agentmove_tools.cli.tool import main as run_tool
 from agentmove_tools.refusals import UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 _NAME = "lnk-tar-apply"
 
 
-def apply(
+def command(
     home: Annotated[
         str, typer.Argument(metavar="HOME", help="The agent's Home; it need not be there yet.")
     ],
@@ -122,8 +121,3 @@ def _print(report: Report) -> None:
             for kind, counts in sorted(report.kinds.items())
         ],
     )
-
-
-def main() -> NoReturn:
-    """Run the tool."""
-    run_tool(_NAME, apply)

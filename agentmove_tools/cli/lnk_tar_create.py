@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -11,12 +11,11 @@ from agentmove_tools.cli.errors import say
 from agentmove_tools.cli.options import Exclude, Have, JsonErrors, Links, Output, Quiet, Version
 from agentmove_tools.cli.pipes import open_input, open_output
 from agentmove_tools.cli.progress import progress
-from agentmove_tools.cli.tool import main as run_tool
 
 _NAME = "lnk-tar-create"
 
 
-def create(
+def command(
     home: Annotated[str, typer.Argument(metavar="HOME", help="The agent's Home.")],
     have: Have = None,
     exclude: Exclude = None,
@@ -47,8 +46,3 @@ def create(
         ) as sender,
     ):
         sender.send(meter.watch_sink(sink), manifest, have=held, any_links=any_links)
-
-
-def main() -> NoReturn:
-    """Run the tool."""
-    run_tool(_NAME, create)

@@ -64,6 +64,12 @@ class InputPipe:
                 self.count += count
                 return count
 
+    def drain(self) -> None:
+        """Read to the end and drop it, so that a closed pipe does not end the writer."""
+        buffer = bytearray(_PIPE_BYTES)
+        while self.readinto(buffer):
+            pass
+
     def close(self) -> None:
         """Close it, which tells a writer at the other end to stop."""
         os.close(self._descriptor)

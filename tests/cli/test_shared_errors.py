@@ -142,7 +142,8 @@ def test_names_are_shown_as_utf8_under_the_c_locale(private: RunPrivate) -> None
         ("a\udcffb", r"a\xffb"),
         ("a\ud800b", r"a\ud800b"),
         ("a\U000e0001b", r"a\U000e0001b"),
-        ("x lnk-secret-key-1qqq y", "x (a secret key) y"),
+        ("x lnk-secret-key-1qqqq y", "x (a secret key) y"),
+        ("it starts with LNK-SECRET-KEY-1...", "it starts with LNK-SECRET-KEY-1..."),
     ],
 )
 def test_what_a_terminal_would_act_on_is_escaped(text: str, expected: str) -> None:

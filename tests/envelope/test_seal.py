@@ -70,7 +70,13 @@ def test_written_in_pieces_it_is_one_envelope() -> None:
     """``write`` takes any pieces, and ``finish`` ends it."""
     out = io.BytesIO()
     sealer = Sealer(out, TO)
-    pieces = [b"", b"a", bytearray(b"b" * 200_000), memoryview(b"c" * 65536), b"d"]
+    pieces: list[bytes | bytearray | memoryview] = [
+        b"",
+        b"a",
+        bytearray(b"b" * 200_000),
+        memoryview(b"c" * 65536),
+        b"d",
+    ]
     for piece in pieces:
         assert sealer.write(piece) == len(piece)
     sealer.finish()

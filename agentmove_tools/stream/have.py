@@ -1,0 +1,102 @@
+"""``have``: what a receiver holds, as JSON (Move Stream, section 4).
+
+It may have a million entries, so neither side holds its text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Final
+
+from agentmove_tools.refusals import Refusal, UsageError
+from agentmove_tools.stream.paths import check_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agentmove_tools.streams import ByteSink, ByteSource
+
+_PIECE: Final = 1 << 18
+_LONGEST_ENTRY: Final = 1 << 16
+
+_SPACE: Final = rb"[ \t\n\r]*"
+_ENTRY: Final = re.compile(
+    _SPACE + rb'"((?:[^"\\\x00-\x1f]|\\.)*)"' + _SPACE + b":" + _SPACE + rb'"([0-9a-f]{64})"'
+    + _SPACE + rb"([,}])",
+)
+_SPACES: Final = b" \t\n\r"
+_PLAIN: Final = re.compile(r'[^"\\\x00-\x1f]*')
+
+
+def parse_have(source: ByteSource) -> dict[bytes, bytes]:
+    """Read ``{"<path>": "<sha256>"}``; the digests as 32 bytes.
+
+    Raises ``UsageError`` for anything else: it is what an option names, not the input.
+    """
+    held: dict[bytes, bytes] = {}
+    buffer = bytearray(_PIECE)
+    view = memoryview(buffer)
+    text = b""
+    state = "start"  # then "first", "next" once there was an entry, and "end"
+    while count := source.readinto(view):
+        text += view[:count]
+        at = 0
+        if state == "start":
+            text = text.lstrip(_SPACES)
+            if not text:
+                continue
+            if not text.startswith(b"{"):
+                raise _wrong(text)
+            at = 1
+            state = "first"
+        while state in ("first", "next") and (match := _ENTRY.match(text, at)):
+            path, digest, after = match.groups()
+            held[_path(path)] = bytes.fromhex(digest.decode())
+            at = match.end()
+            state = "next" if after == b"," else "end"
+        text = text[at:]
+        if state == "first" and text.lstrip(_SPACES).startswith(b"}"):
+            text = text.lstrip(_SPACES)[1:]
+            state = "end"
+        if (state == "end" and text.strip(_SPACES)) or len(text) > _LONGEST_ENTRY + _PIECE:
+            raise _wrong(text)
+    if state != "end":
+        raise _wrong(text)
+    return held
+
+
+def _path(escaped: bytes) -> bytes:
+    path = escaped
+    try:
+        if b"\\" in escaped:
+            path = json.loads(b'"' + escaped + b'"').encode()
+        check_plain(path)
+    except (ValueError, Refusal):
+        raise _wrong(escaped) from None
+    return path
+
+
+def _wrong(text: bytes) -> UsageError:
+    seen = text.lstrip()[:40].decode("utf-8", "backslashreplace")
+    where = f"at {seen!r}" if seen else "it ends too early"
+    return UsageError(f"this is not what lnk-have prints: {where}")
+
+
+def render_have(entries: Iterable[tuple[bytes, bytes]], sink: ByteSink) -> None:
+    """Write entries, path and digest, as ``parse_have`` reads them, on one line.
+
+    Raises what ``sink`` and ``entries`` raise.
+    """
+    pieces = ["{"]
+    between = ""
+    for path, digest in entries:
+        name = path.decode()
+        quoted = f'"{name}"' if _PLAIN.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+        pieces.append(f'{between}{quoted}:"{digest.hex()}"')
+        between = ","
+        if len(pieces) > 4096:
+            sink.write("".join(pieces).encode())
+            pieces.clear()
+    pieces.append("}\n")
+    sink.write("".join(pieces).encode())

@@ -1,0 +1,237 @@
+"""Writing a Move Stream: ustar with PAX headers (Move Stream, section 2)."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+from zlib import adler32
+
+from agentmove_tools.refusals import MachineError, Refusal
+from agentmove_tools.stream.paths import (
+    END_NAME,
+    FILE,
+    FOLDER,
+    LINK,
+    MANIFEST_NAME,
+    Seen,
+    check_folder,
+    check_link,
+    check_place,
+    check_plain,
+    check_target,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agentmove_tools.stream.manifest import Manifest
+    from agentmove_tools.streams import ByteSink
+
+BLOCK: Final = 512
+RECORD: Final = 20 * BLOCK  # what tar pads a whole archive to
+
+_ZEROS: Final = bytes(BLOCK)
+_AT_ONCE: Final = 1 << 20
+_LARGEST_OCTAL: Final = 8**11 - 1
+_OWNER: Final = b"0000000\0" * 2  # user and group: nobody's in particular
+_TAIL: Final = b"ustar\x0000" + bytes(64) + b"0000000\0" * 2 + bytes(167)
+_PAX_NAME: Final = b"PaxHeaders/lnk"
+_TYPES: Final = {FILE: b"0", LINK: b"2", FOLDER: b"5"}
+
+
+def _header(name: bytes, kind: bytes, mode: int, size: int, mtime: int, target: bytes) -> bytes:
+    """One header block; name and target of at most 100 bytes, numbers that fit."""
+    start = b"%b%07o\0%b%011o\0%011o\0" % (name.ljust(100, b"\0"), mode, _OWNER, size, mtime)
+    end = kind + target.ljust(100, b"\0") + _TAIL
+    # Each sum of up to 256 bytes is the low half of its Adler-32, less the 1 that it starts with.
+    total = (
+        (adler32(start) & 0xFFFF)
+        + (adler32(end[:128]) & 0xFFFF)
+        + (adler32(end[128:]) & 0xFFFF)
+        - 3
+        + 8 * 32
+    )
+    return b"%b%06o\0 %b" % (start, total, end)
+
+
+@lru_cache(maxsize=64)
+def _pax_header(size: int) -> bytes:
+    return _header(_PAX_NAME, b"x", 0o644, size, 0, b"")
+
+
+def _record(key: bytes, value: bytes) -> bytes:
+    """A PAX record, whose length counts its own digits."""
+    length = len(key) + len(value) + 3
+    total = length + len(str(length))
+    total = length + len(str(total))
+    return b"%d %b=%b\n" % (total, key, value)
+
+
+def _pax(records: bytes) -> bytes:
+    return _pax_header(len(records)) + records + _ZEROS[: -len(records) % BLOCK]
+
+
+class MoveWriter:
+    """Writes one Move Stream to ``sink``, in pieces of about 1 MiB.
+
+    It refuses what the reader refuses. After any error it is unusable: every later call raises
+    ``MachineError``, so a stream that went wrong never gets an end.
+    """
+
+    def __init__(self, sink: ByteSink, manifest: Manifest, *, any_links: bool = False) -> None:
+        self._sink = sink
+        self._phase = manifest.phase
+        self._any_links = any_links
+        self._seen = Seen()
+        self._last = b""
+        self._pieces: list[bytes] = []
+        self._waiting = 0
+        self._broken = False
+        self._written = 0
+        content = manifest.to_json()
+        self._file(MANIFEST_NAME, 0o644, 0, content, hashlib.sha256(content).digest())
+
+    def folder(self, path: bytes, mode: int, mtime: int) -> None:
+        """Write a folder's entry: permission bits, and seconds since 1970. Raises ``Refusal``."""
+        self._check(path, FOLDER)
+        self._add(self._headers(path, FOLDER, mode, 0, mtime, b"", b""))
+
+    def link(self, path: bytes, target: bytes, mtime: int) -> None:
+        """Write a symbolic link's entry. Raises ``Refusal``."""
+        self._check(path, LINK)
+        if self._any_links:
+            check_target(path, target)
+        else:
+            check_link(path, target)
+        self._add(self._headers(path, LINK, 0o777, 0, mtime, target, b""))
+
+    def file(self, path: bytes, mode: int, mtime: int, content: bytes, digest: bytes) -> None:
+        """Write a file whose content is in memory; ``digest`` is its SHA-256.
+
+        Raises ``Refusal``, and what the sink raises.
+        """
+        self._check(path, FILE)
+        if path.startswith(b"schedule/"):
+            from agentmove_tools.stream.schedule import (  # noqa: PLC0415 - few streams have any
+                check_schedule_file,
+            )
+
+            check_schedule_file(path, content)
+        self._file(path, mode, mtime, content, digest)
+
+    def file_chunks(
+        self,
+        path: bytes,
+        mode: int,
+        mtime: int,
+        size: int,
+        digest: bytes,
+        chunks: Iterable[bytes | memoryview],
+    ) -> None:
+        """Write a file piece by piece; ``size`` bytes and ``digest`` were promised.
+
+        Raises ``MachineError`` when it turns out to be another content: it changed meanwhile.
+        """
+        if path.startswith(b"schedule/"):
+            self.file(path, mode, mtime, b"".join(bytes(chunk) for chunk in chunks), digest)
+            return
+        self._check(path, FILE)
+        self._add(self._headers(path, FILE, mode, size, mtime, b"", digest))
+        self._flush()
+        self._broken = True  # until the whole of it is written and is what was promised
+        seen = hashlib.sha256()
+        count = 0
+        for chunk in chunks:
+            count += len(chunk)
+            if count > size:
+                break
+            seen.update(chunk)
+            self._sink.write(chunk)
+        if count != size or seen.digest() != digest:
+            msg = "it changed while it was sent: stop the agent first"
+            raise MachineError(msg, path=path.decode("utf-8", "backslashreplace"))
+        self._broken = False
+        self._written += size
+        padding = -size % BLOCK
+        if padding:
+            self._add(_ZEROS[:padding])
+
+    def end(self) -> None:
+        """Write the end, and all that was still held. Raises what the sink raises."""
+        self._file(END_NAME, 0o644, 0, b"", hashlib.sha256().digest())
+        blocks = 2 * BLOCK
+        self._add(bytes(blocks + -(self._written + self._waiting + blocks) % RECORD))
+        self._flush()
+        self._broken = True
+
+    def _check(self, path: bytes, kind: str) -> None:
+        if self._broken:
+            msg = "this stream went wrong before: nothing more can be written to it"
+            raise MachineError(msg)
+        if path <= self._last:
+            msg = f"entries are to be sorted, and {path!r} comes after {self._last!r}"
+            raise ValueError(msg)
+        self._last = path
+        try:
+            check_plain(path)
+            check_folder(path, self._phase, kind)
+            if path.startswith(b"schedule"):
+                check_place(path, kind)
+            self._seen.add(path, kind)
+        except Refusal:
+            self._broken = True
+            raise
+
+    def _file(self, path: bytes, mode: int, mtime: int, content: bytes, digest: bytes) -> None:
+        size = len(content)
+        headers = self._headers(path, FILE, mode, size, mtime, b"", digest)
+        padding = -size % BLOCK
+        if size > _AT_ONCE:
+            self._add(headers)
+            self._flush()
+            self._write(content)
+            self._add(_ZEROS[:padding])
+        else:
+            self._add(headers + content + _ZEROS[:padding])
+
+    def _headers(
+        self, path: bytes, kind: str, mode: int, size: int, mtime: int, target: bytes, digest: bytes
+    ) -> bytes:
+        records = b"79 LNK.sha256=%b\n" % digest.hex().encode() if digest else b""
+        name = path + b"/" if kind == FOLDER else path
+        # A name that is not plain ASCII goes into a record, where it is UTF-8 by definition.
+        if len(name) > 100 or not name.isascii():
+            records += _record(b"path", name)
+            name = name[:100] if name.isascii() else b"PaxHeaders/name"
+        if len(target) > 100 or not target.isascii():
+            records += _record(b"linkpath", target)
+            target = target[:100] if target.isascii() else b"PaxHeaders/target"
+        if size > _LARGEST_OCTAL:
+            records += _record(b"size", b"%d" % size)
+            size = 0
+        if not 0 <= mtime <= _LARGEST_OCTAL:
+            records += _record(b"mtime", b"%d" % mtime)
+            mtime = 0
+        header = _header(name, _TYPES[kind], mode & 0o777, size, mtime, target)
+        return _pax(records) + header if records else header
+
+    def _add(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self._waiting += len(piece)
+        if self._waiting >= _AT_ONCE:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._pieces:
+            return
+        data = b"".join(self._pieces)
+        self._pieces.clear()
+        self._waiting = 0
+        self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        self._broken = True  # should the sink fail, nobody knows what it took
+        self._sink.write(data)
+        self._broken = False
+        self._written += len(data)
