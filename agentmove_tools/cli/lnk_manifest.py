@@ -12,7 +12,7 @@ from agentmove_tools.cli.errors import say
 from agentmove_tools.cli.options import Exclude, Have, JsonErrors, Output, Quiet, Version
 from agentmove_tools.cli.pipes import OutputPipe, open_input, open_output
 from agentmove_tools.cli.progress import progress
-from agentmove_tools.cli.terminal import is_terminal
+from agentmove_tools.cli.terminal import is_terminal, print_table
 from agentmove_tools.refusals import UsageError
 
 _NAME = "lnk-manifest"
@@ -94,7 +94,7 @@ def _show(sink: OutputPipe, *, to_terminal: bool) -> None:
     source = open_input("a Move Stream")
     found = MoveReader(source).manifest
     if to_terminal:
-        sink.write(found.to_text().encode("utf-8", "backslashreplace"))
+        print_table(("field", "value"), found.summary())
     else:
         sink.write(found.to_json() + b"\n")
     # The stage before would be ended by SIGPIPE if its stream were not read to the end.

@@ -66,6 +66,26 @@ class Report:
             {"path": path.decode("utf-8", "backslashreplace"), "reason": reason}
         )
 
+    def summary(self) -> list[str]:
+        """The report in a few lines, what its table does not say."""
+        agent = self._manifest.agent
+        lines = [f"{agent.name} ({agent.id}): {self._manifest.phase} {self.result}"]
+        if self.way == "journal":
+            lines[0] += ", by a journal: no exchange can be had here"
+        if any(self.events.values()):
+            lines.append(
+                f"events: {self.events['in']} came in, {self.events['appended']} appended, "
+                f"{self.events['already_there']} already there"
+            )
+        lines += [f"kept beside, as a thread of its own: {name}" for name in self.kept_beside]
+        lines += [f"not taken: {row['path']}: {row['reason']}" for row in self.passed_over]
+        if self.carried:
+            names = ", ".join(path.decode("utf-8", "backslashreplace") for path in self.carried)
+            lines.append(f"carried over: {names}")
+        if self.old_home is not None:
+            lines.append(f"the old Home: {self.old_home}")
+        return lines + self.notes
+
     def to_json(self) -> dict[str, object]:
         """The report as JSON values."""
         manifest = self._manifest
