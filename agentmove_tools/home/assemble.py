@@ -374,14 +374,12 @@ class Assembly:
 
     def _carry_folder(self, root: int, path: bytes) -> None:
         folders = self._stage.folders
-        for found in walk(root, b"", any_names=True):
-            below = path + b"/" + found.path
-            above, _, name = below.rpartition(b"/")
-            target = folders.get(above, make=True)
-            if found.kind == FOLDER:
+        for below, kind, folder, name in walk(root, b"", any_names=True):
+            target = folders.get((path + b"/" + below).rpartition(b"/")[0], make=True)
+            if kind == FOLDER:
                 os.mkdir(name, 0o700, dir_fd=target)
             else:
-                self._carry_one(found.folder.fd, found.name, target, name)
+                self._carry_one(folder.fd, name, target, name)
 
     def _carry_one(self, source: int, name: bytes, target: int, own: bytes) -> None:
         info = os.stat(name, dir_fd=source, follow_symlinks=False)
@@ -572,9 +570,9 @@ class Assembly:
     def finish_folders(self, owner: tuple[int, int] | None) -> None:
         """Give every folder its mode and time, the deepest first: one may not be writable."""
         folders = [
-            found.path
-            for found in walk(self._stage.tree, b"", any_names=True)
-            if found.kind == FOLDER
+            path
+            for path, kind, _, _ in walk(self._stage.tree, b"", any_names=True)
+            if kind == FOLDER
         ]
         times = self._stage.folder_times
         old = Folders(self._home) if self._home is not None else None

@@ -35,7 +35,6 @@ class Record:
         kind: str,
         mode: int,
         mtime: int,
-        *,
         size: int = 0,
         digest: bytes = b"",
         target: bytes = b"",

@@ -291,7 +291,7 @@ class _Sending:
     def add(self, record: Record) -> None:
         """Write one record. Raises as ``Sender.send`` does."""
         path = record.path
-        if record.kind == FILE:
+        if record.kind is FILE:
             if self._promised is not None and is_held(path):
                 self._tree.file(path, record.mode, record.digest)
             content = record.content

@@ -13,7 +13,7 @@ import os
 import stat
 import tempfile
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from agentmove_tools.home.folders import OPEN_FILE
 from agentmove_tools.home.system import write_all
@@ -26,6 +26,7 @@ FIRST_READ: Final = 1 << 16
 IN_MEMORY: Final = 4 << 20
 _PIECE: Final = 1 << 20
 _TRIES: Final = 5
+_SECOND: Final = 1_000_000_000
 # Two writes in one tick of the kernel's clock leave the same time.
 _TICK: Final = 50_000_000
 
@@ -38,14 +39,6 @@ class Unsteady(Exception):
     """The file was written to during every try at reading it."""
 
 
-class Snapshot(NamedTuple):
-    """A file's content at one time."""
-
-    mode: int
-    mtime: int
-    size: int
-    digest: bytes
-    content: bytes | Pieces
 
 
 class Pieces:
@@ -61,6 +54,10 @@ class Pieces:
 
     def __del__(self) -> None:
         os.close(self._fd)
+
+
+# A file's content at one time: its mode, mtime in whole seconds, size, digest, and the content.
+Snapshot: TypeAlias = tuple[int, int, int, bytes, bytes | Pieces]
 
 
 class SnapshotReader:
@@ -83,7 +80,7 @@ class SnapshotReader:
         folder: int,
         name: bytes,
         path: bytes,
-        known: Callable[[], bytes | None] | None = None,
+        known: Callable[[bytes, os.stat_result], bytes | None] | None = None,
     ) -> Snapshot | None:
         """Read the file ``name`` of the open folder; None when it is the program's own.
 
@@ -106,9 +103,7 @@ class SnapshotReader:
                 return None
             if info.st_size == len(data) < FIRST_READ and info.st_ctime_ns < before:
                 digest = hashlib.sha256(data).digest()
-                return Snapshot(
-                    info.st_mode & 0o777, info.st_mtime_ns // 1_000_000_000, len(data), digest, data
-                )
+                return info.st_mode & 0o777, info.st_mtime_ns // _SECOND, len(data), digest, data
             snapshot, kept = self._read_longer(fd, path, known)
             return snapshot
         except OSError as error:
@@ -127,14 +122,14 @@ class SnapshotReader:
         return MachineError(f"it cannot be read: {os.strerror(error.errno or 0)}", path=shown)
 
     def _read_longer(
-        self, fd: int, path: bytes, known: Callable[[], bytes | None] | None
+        self, fd: int, path: bytes, known: Callable[[bytes, os.stat_result], bytes | None] | None
     ) -> tuple[Snapshot, bool]:
         for _ in range(_TRIES):
             before = time.time_ns() - _TICK
             info = os.fstat(fd)
             size = info.st_size
             if self._still and size > IN_MEMORY:
-                digest = known() if known is not None else None
+                digest = known(path, info) if known is not None else None
                 if digest is None:
                     digest = _hash_first(fd, size)
                 if digest is not None:
@@ -142,7 +137,7 @@ class SnapshotReader:
                     return _snapshot(info, digest, Pieces(fd, size)), True
             else:
                 snapshot = self._take(fd, info)
-                if snapshot is not None and self._settled(fd, info, before, snapshot.digest):
+                if snapshot is not None and self._settled(fd, info, before, snapshot[3]):
                     return snapshot, False
             if self._still:
                 msg = "it changed during a switch: stop the agent first"
@@ -207,9 +202,7 @@ _NO_FILE: Final = (errno.ELOOP, errno.ENXIO)  # a link, or a socket, took its pl
 def _snapshot(
     info: os.stat_result, digest: bytes, content: bytes | Pieces
 ) -> Snapshot:
-    return Snapshot(
-        info.st_mode & 0o777, info.st_mtime_ns // 1_000_000_000, info.st_size, digest, content
-    )
+    return info.st_mode & 0o777, info.st_mtime_ns // _SECOND, info.st_size, digest, content
 
 
 def _pieces(fd: int, size: int) -> Iterator[memoryview]:

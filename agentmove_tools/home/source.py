@@ -176,9 +176,9 @@ class FileSource:
 
     def _record(self, found: Found, held: Mapping[bytes, bytes]) -> Record | None:
         path, kind, folder, name = found
-        if kind != FILE:
+        if kind is not FILE:
             return self._no_file(folder.fd, name, path, kind)
-        theirs = held.get(path)
+        theirs = held.get(path) if held else None
         if theirs is not None and folder.digest(name) == theirs:
             return Record(path, FILE, mode_in(folder.signs[name]), 0, digest=theirs)
         return self._file(folder.fd, name, path, theirs)
@@ -208,12 +208,8 @@ class FileSource:
     def _file(
         self, folder: int, name: bytes, path: bytes, theirs: bytes | None = None
     ) -> Record | None:
-        def known() -> bytes | None:
-            info = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            return self._index.lookup(path.rpartition(b"/")[0], name, sign_of(info))
-
         try:
-            snapshot = self._reader.read(folder, name, path, known)
+            snapshot = self._reader.read(folder, name, path, self._known)
         except Gone:
             self._say(path, "left out: it vanished meanwhile")
             return None
@@ -222,15 +218,15 @@ class FileSource:
             return None
         if snapshot is None:
             return None
-        return Record(
-            path,
-            FILE,
-            snapshot.mode,
-            snapshot.mtime,
-            size=snapshot.size,
-            digest=snapshot.digest,
-            content=None if snapshot.digest == theirs else snapshot.content,
-        )
+        mode, mtime, size, digest, content = snapshot
+        if digest == theirs:
+            return Record(path, FILE, mode, mtime, size, digest)
+        return Record(path, FILE, mode, mtime, size, digest, b"", content)
+
+    def _known(self, path: bytes, info: os.stat_result) -> bytes | None:
+        """The digest of a file as the index has it, for what the file is now."""
+        above, _, name = path.rpartition(b"/")
+        return self._index.lookup(above, name, sign_of(info))
 
     # -- single files
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from agentmove_tools.home.folders import OPEN_FOLDER, name_bytes
 from agentmove_tools.refusals import Refusal
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 OTHER: Final = "other"  # a socket, FIFO or device: never opened, never sent
 
 _MOST_OPEN: Final = 64
+_SLASH: Final = 0x2F
 _SIGN: Final = struct.Struct("<QqqQI")  # size, mtime and ctime in ns, inode, mode
 
 
@@ -128,13 +129,8 @@ def _checked_name(folder: bytes, name: str) -> bytes:
     return raw
 
 
-class Found(NamedTuple):
-    """Something below the walk's root; ``name`` is what it is called in ``folder``."""
-
-    path: bytes
-    kind: str
-    folder: Folder
-    name: bytes
+# What a walk finds: its path, its kind, the folder it is in, and what it is called there.
+Found: TypeAlias = tuple[bytes, str, Folder, bytes]
 
 
 def walk(
@@ -165,7 +161,7 @@ def walk(
             kinds = folder.kinds
             below = None
             for key in keys:
-                if key.endswith(b"/"):
+                if key[-1] == _SLASH:
                     below = key[:-1]
                     if kinds.get(below) != FOLDER or (
                         leave_out is not None and leave_out(prefix + below)
@@ -175,7 +171,7 @@ def walk(
                 path = prefix + key
                 if leave_out is not None and leave_out(path):
                     continue
-                yield Found(path, kinds.get(key, FILE), folder, key)
+                yield path, kinds.get(key, FILE), folder, key
             else:
                 stack.pop()
                 folder.close()

@@ -14,7 +14,6 @@ from agentmove_tools.stream.paths import (
     FOLDER,
     LINK,
     MANIFEST_NAME,
-    Seen,
     check_folder,
     check_link,
     check_place,
@@ -60,6 +59,14 @@ def _pax_header(size: int) -> bytes:
     return _header(_PAX_NAME, b"x", 0o644, size, 0, b"")
 
 
+_FILE_END: Final = b"0" + bytes(100) + _TAIL
+_FILE_SUM: Final = sum(_FILE_END) - 1 + 8 * 32
+_PAX_WITH_HASH: Final = _pax_header(79) + b"79 LNK.sha256="
+_AFTER_HASH: Final = b"\n" + bytes(BLOCK - 79)
+_SHORT: Final = 1024
+_NOT_NAMES: Final = (b"", b".", b"..")
+
+
 def _record(key: bytes, value: bytes) -> bytes:
     """A PAX record, whose length counts its own digits."""
     length = len(key) + len(value) + 3
@@ -83,7 +90,8 @@ class MoveWriter:
         self._sink = sink
         self._phase = manifest.phase
         self._any_links = any_links
-        self._seen = Seen()
+        self._good_folder = b"/"  # whose path was checked with the entry before
+        self._leaves: list[bytes] = []  # files and links that a next path may lie under
         self._last = b""
         self._pieces: list[bytes] = []
         self._waiting = 0
@@ -174,26 +182,73 @@ class MoveWriter:
             raise ValueError(msg)
         self._last = path
         try:
-            check_plain(path)
-            check_folder(path, self._phase, kind)
-            if path.startswith(b"schedule"):
-                check_place(path, kind)
-            self._seen.add(path, kind)
+            above, _, name = path.rpartition(b"/")
+            if above != self._good_folder or len(path) > _SHORT or name in _NOT_NAMES:
+                check_plain(path)
+                check_folder(path, self._phase, kind)
+                if path.startswith(b"schedule"):
+                    check_place(path, kind)
+                elif above:
+                    self._good_folder = above
+            else:
+                path.decode()
+            self._check_parents(path, kind)
+        except UnicodeDecodeError:
+            self._broken = True
+            raise Refusal("entry-path", "it is not UTF-8", path=path) from None
         except Refusal:
             self._broken = True
             raise
 
+    def _check_parents(self, path: bytes, kind: str) -> None:
+        """Refuse what lies under a file or a link.
+
+        Paths are sorted, so all that start with a file's path come right after it: only those
+        files count whose path the last one started with.
+        """
+        leaves = self._leaves
+        while leaves and not path.startswith(leaves[-1]):
+            leaves.pop()
+        for leaf in leaves:
+            if path.startswith(leaf + b"/"):
+                shown = leaf.decode("utf-8", "backslashreplace")
+                raise Refusal("entry-parent", f"{shown} is a file or a link", path=path)
+        if kind is not FOLDER:
+            leaves.append(path)
+
     def _file(self, path: bytes, mode: int, mtime: int, content: bytes, digest: bytes) -> None:
         size = len(content)
-        headers = self._headers(path, FILE, mode, size, mtime, b"", digest)
-        padding = -size % BLOCK
         if size > _AT_ONCE:
-            self._add(headers)
+            self._add(self._headers(path, FILE, mode, size, mtime, b"", digest))
             self._flush()
             self._write(content)
-            self._add(_ZEROS[:padding])
-        else:
-            self._add(headers + content + _ZEROS[:padding])
+            self._add(_ZEROS[: -size % BLOCK])
+            return
+        if len(path) <= 100 and 0 <= mtime <= _LARGEST_OCTAL and path.isascii():
+            # What nearly every file is: one record, and a header that differs in few places.
+            start = b"%b%07o\0%b%011o\0%011o\0" % (
+                path.ljust(100, b"\0"),
+                mode & 0o777,
+                _OWNER,
+                size,
+                mtime,
+            )
+            self._pieces += (
+                _PAX_WITH_HASH,
+                digest.hex().encode(),
+                _AFTER_HASH,
+                start,
+                b"%06o\0 " % ((adler32(start) & 0xFFFF) + _FILE_SUM),
+                _FILE_END,
+                content,
+                _ZEROS[: -size % BLOCK],
+            )
+            self._waiting += 3 * BLOCK + size + -size % BLOCK
+            if self._waiting >= _AT_ONCE:
+                self._flush()
+            return
+        headers = self._headers(path, FILE, mode, size, mtime, b"", digest)
+        self._add(headers + content + _ZEROS[: -size % BLOCK])
 
     def _headers(
         self, path: bytes, kind: str, mode: int, size: int, mtime: int, target: bytes, digest: bytes
