@@ -30,10 +30,10 @@ def command(
     too. Without a Home it is {}.
     """
     from agentmove_tools.home.have import holdings_of  # noqa: PLC0415  (--help needs none of it)
-    from agentmove_tools.stream.have import render_have  # noqa: PLC0415
+    from agentmove_tools.stream.have import write_have  # noqa: PLC0415
 
     def unreadable(path: bytes) -> None:
         say(_NAME, f"{os.fsdecode(path)}: left out: it cannot be read")
 
     with open_output(output, binary=False) as sink, progress(_NAME, quiet) as meter:
-        render_have(holdings_of(os.fsencode(home), unreadable), meter.watch_sink(sink))
+        write_have(holdings_of(os.fsencode(home), unreadable), meter.watch_sink(sink))

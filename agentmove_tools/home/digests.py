@@ -25,7 +25,7 @@ from agentmove_tools.refusals import Refusal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from agentmove_tools.home.index import Index, IndexWriter
+    from agentmove_tools.home.index import Block, Index, IndexWriter
     from agentmove_tools.home.walk import Folder
 
 _SMALL: Final = 1 << 16
@@ -132,10 +132,11 @@ class TwoThreads:
 
 
 class _Waiting(NamedTuple):
-    """A folder whose large files are being hashed."""
+    """A folder whose large files are being hashed; ``blocks`` when nothing in it has changed."""
 
     folder: Folder
     digests: bytearray
+    blocks: list[Block] | None
 
 
 class Refresh:
@@ -159,8 +160,8 @@ class Refresh:
         self._leave_out = leave_out
         self.unreadable: list[bytes] = []
 
-    def folders(self, *tops: bytes) -> Iterator[tuple[Folder, bytearray]]:
-        """Each folder at and below ``tops`` with the digests of its files.
+    def folders(self, *tops: bytes) -> Iterator[tuple[Folder, bytearray, list[bytes]]]:
+        """Each folder at and below ``tops``: the digests of its files, their rows of ``have``.
 
         Raises ``OSError``, and ``Refusal`` (home-path).
         """
@@ -174,7 +175,7 @@ class Refresh:
             finally:
                 os.close(fd)
 
-    def _tree(self, fd: int, top: bytes) -> Iterator[tuple[Folder, bytearray]]:
+    def _tree(self, fd: int, top: bytes) -> Iterator[tuple[Folder, bytearray, list[bytes]]]:
         events = top == CONVERSATIONS
         hasher = hash_events if events else hash_bytes
         threads = TwoThreads()
@@ -183,10 +184,10 @@ class Refresh:
             fd, top, leave_out=outside_conversations if events else self._leave_out
         ):
             self._narrow(folder, events=events)
-            digests = self._index.resolve(folder)
-            if UNKNOWN in digests:
+            digests, blocks = self._index.compare(folder)
+            if blocks is None and UNKNOWN in digests:
                 self._hash(folder, digests, hasher, threads)
-            waiting.append(_Waiting(folder, digests))
+            waiting.append(_Waiting(folder, digests, blocks))
             if len(waiting) >= _FOLDERS_AHEAD:
                 threads.finish()
                 yield from self._done(waiting)
@@ -245,7 +246,12 @@ class Refresh:
         finally:
             os.close(fd)
 
-    def _done(self, waiting: list[_Waiting]) -> Iterator[tuple[Folder, bytearray]]:
-        for folder, digests in waiting:
-            self._writer.add(folder, digests)
-            yield folder, digests
+    def _done(
+        self, waiting: list[_Waiting]
+    ) -> Iterator[tuple[Folder, bytearray, list[bytes]]]:
+        for folder, digests, blocks in waiting:
+            if blocks is None:
+                rows = self._writer.add(folder, digests)
+            else:
+                rows = self._writer.copy(folder, blocks)
+            yield folder, digests, rows

@@ -21,13 +21,13 @@ OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 CREATE_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
-_UTF8_NAMES: Final = sys.getfilesystemencoding().lower() in ("utf-8", "utf8")
+UTF8_NAMES: Final = sys.getfilesystemencoding().lower() in ("utf-8", "utf8")
 _MOST_OPEN: Final = 64
 
 
 def name_bytes(name: str) -> bytes:
     """The bytes of a name as the file system holds them."""
-    if _UTF8_NAMES:
+    if UTF8_NAMES:
         return name.encode("utf-8", "surrogateescape")
     return os.fsencode(name)
 

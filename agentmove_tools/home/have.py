@@ -11,6 +11,7 @@ from agentmove_tools.home.index import DIGEST, UNKNOWN, Index, IndexWriter
 from agentmove_tools.home.layout import CONVERSATIONS, FILES, MEMORY
 from agentmove_tools.home.recovery import finish_interrupted
 from agentmove_tools.home.state import HOME_INDEX, STAGED, STAGED_INDEX, TREE, HomePlace
+from agentmove_tools.stream.have import render_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,8 +41,8 @@ class Holdings:
         name: bytes,
         *tops: bytes,
         leave_out: Callable[[bytes], bool] | None = None,
-    ) -> Iterator[tuple[Folder, bytes]]:
-        """Each folder at and below ``tops`` with the digests of its files, and a new index.
+    ) -> Iterator[tuple[Folder, bytearray, list[bytes]]]:
+        """Each folder at and below ``tops``: digests, rows of ``have``; and make a new index.
 
         ``name`` is the index's. Raises ``OSError``, and ``Refusal`` (home-path).
         """
@@ -53,9 +54,7 @@ class Holdings:
         kept = False
         try:
             refresh = Refresh(root, old, writer, leave_out=leave_out)
-            for folder, digests in refresh.folders(*tops):
-                folder.digests = bytes(digests)
-                yield folder, folder.digests
+            yield from refresh.folders(*tops)
             self.index.adopt(writer.keep())
             kept = True
             self.unreadable += refresh.unreadable
@@ -64,8 +63,8 @@ class Holdings:
             if not kept:
                 writer.drop()
 
-    def have(self, home: int | None) -> Iterator[tuple[bytes, bytes]]:
-        """The path and digest of all that counts for ``have``, what is staged first.
+    def have(self, home: int | None) -> Iterator[bytes]:
+        """The rows of ``have``, what is staged first.
 
         ``home`` is the open Home, None where there is none. Raises ``OSError``, ``Refusal``
         (home-path).
@@ -79,34 +78,34 @@ class Holdings:
                 pass
             else:
                 try:
-                    for path, digest in _rows(self.refresh(tree, STAGED_INDEX, *tops)):
-                        staged.add(path)
-                        yield path, digest
+                    for folder, digests, rows in self.refresh(tree, STAGED_INDEX, *tops):
+                        staged.update(path for path, _ in _known(folder, digests))
+                        yield from rows
                 finally:
                     os.close(tree)
-        if home is not None:
-            rows = _rows(self.refresh(home, HOME_INDEX, *tops))
-            if staged:
-                yield from (row for row in rows if row[0] not in staged)
-            else:
+        if home is None:
+            return
+        for folder, digests, rows in self.refresh(home, HOME_INDEX, *tops):
+            if not staged:
                 yield from rows
+                continue
+            for path, digest in _known(folder, digests):
+                if path not in staged:
+                    above, _, name = path.rpartition(b"/")
+                    yield render_rows(above, (name,), digest)
 
 
-def _rows(folders: Iterator[tuple[Folder, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-    for folder, digests in folders:
-        prefix = folder.path + b"/"
-        at = 0
-        for name in folder.files:
-            digest = digests[at : at + DIGEST]
-            at += DIGEST
-            if digest != UNKNOWN:
-                yield prefix + name, digest
+def _known(folder: Folder, digests: bytearray) -> Iterator[tuple[bytes, bytes]]:
+    prefix = folder.path + b"/"
+    data = bytes(digests)
+    for at, name in enumerate(folder.files):
+        digest = data[at * DIGEST : (at + 1) * DIGEST]
+        if digest != UNKNOWN:
+            yield prefix + name, digest
 
 
-def holdings_of(
-    home: bytes, unreadable: Callable[[bytes], None]
-) -> Iterator[tuple[bytes, bytes]]:
-    """The path and digest of all that a Home and its staged copy hold (section 4).
+def holdings_of(home: bytes, unreadable: Callable[[bytes], None]) -> Iterator[bytes]:
+    """The rows of ``have`` for all that a Home and its staged copy hold (section 4).
 
     ``unreadable`` is told the paths that had to be left out. Raises ``OSError``, ``Refusal``
     (home-path, home-busy) and ``MachineError``.

@@ -2,8 +2,8 @@
 
 One file in the working state, made new by each run and put in place by a rename. It holds a block
 for each folder: the names of its files, what says that a file has not changed (``Folder.signs``),
-and the SHA-256 of each. A block is read when its folder is come to, so memory does not grow with
-the Home.
+the SHA-256 of each, and the rows of ``have`` that say all this, as text. A block is read when its
+folder is come to, so memory does not grow with the Home; one that still holds is copied as it is.
 
 A file that was changed so shortly before it was hashed that a later change could leave the same
 times ("racy") goes in without a sign, and is hashed again by the next run.
@@ -17,7 +17,9 @@ import struct
 import tempfile
 import zlib
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agentmove_tools.stream.have import render_rows
 
 if TYPE_CHECKING:
     from agentmove_tools.home.walk import Folder
@@ -26,8 +28,9 @@ SIGN: Final = 36
 DIGEST: Final = 32
 UNKNOWN: Final = bytes(DIGEST)
 _NO_SIGN: Final = bytes(SIGN)
-_MAGIC: Final = b"lnk-index-1\n"
-_BLOCK: Final = struct.Struct("<IIII")  # bytes of the folder's path, of the names; files; crc32
+_MAGIC: Final = b"lnk-index-2\n"
+# Bytes of the folder's path, of the names, of the rows; how many files; crc32 of what follows.
+_BLOCK: Final = struct.Struct("<IIIII")
 _TAIL: Final = struct.Struct("<QII")  # where the table starts, its bytes, its crc32
 _ROW: Final = struct.Struct("<QI")  # where a block starts, its bytes
 _BLOCK_FILES: Final = 4096
@@ -37,6 +40,16 @@ _BLOCK_FILES: Final = 4096
 _FINE: Final = 50_000_000
 _COARSE: Final = 2_000_000_000
 _SECOND: Final = 1_000_000_000
+
+
+class Block(NamedTuple):
+    """Some of a folder's files as the index has them; ``data`` is the whole as it is stored."""
+
+    names: list[bytes]
+    signs: bytes
+    digests: bytes
+    rows: bytes
+    data: bytes
 
 
 class Index:
@@ -72,66 +85,77 @@ class Index:
 
     def resolve(self, folder: Folder) -> bytearray:
         """The digests of ``folder.files`` in order, 32 bytes each; zeros where none is known."""
+        return self.compare(folder)[0]
+
+    def compare(self, folder: Folder) -> tuple[bytearray, list[Block] | None]:
+        """As ``resolve``, and the folder's blocks, if nothing at all has changed in it."""
         names = folder.files
         digests = bytearray(DIGEST * len(names))
         signs = folder.signs
         place = 0
+        same = True
+        blocks: list[Block] = []
         for start, length in self._blocks.get(folder.path, ()):
             block = self._block(folder.path, start, length)
             if block is None:
+                same = False
                 continue
-            old_names, old_signs, old_digests = block
-            count = len(old_names)
+            blocks.append(block)
+            count = len(block.names)
             # Most folders have not changed: then one comparison stands for all their files.
-            if names[place : place + count] == old_names and old_signs == b"".join(
-                map(signs.__getitem__, old_names)
+            if names[place : place + count] == block.names and block.signs == b"".join(
+                map(signs.__getitem__, block.names)
             ):
-                digests[place * DIGEST : (place + count) * DIGEST] = old_digests
+                digests[place * DIGEST : (place + count) * DIGEST] = block.digests
                 place += count
                 continue
-            old = {name: at for at, name in enumerate(old_names)}
-            first = bisect_left(names, old_names[0], place)
-            place = bisect_right(names, old_names[-1], first)
+            same = False
+            old = {name: at for at, name in enumerate(block.names)}
+            first = bisect_left(names, block.names[0], place)
+            place = bisect_right(names, block.names[-1], first)
             for here in range(first, place):
                 at = old.get(names[here])
                 if at is not None and (
-                    old_signs[at * SIGN : (at + 1) * SIGN] == signs[names[here]]
+                    block.signs[at * SIGN : (at + 1) * SIGN] == signs[names[here]]
                 ):
-                    digests[here * DIGEST : (here + 1) * DIGEST] = old_digests[
+                    digests[here * DIGEST : (here + 1) * DIGEST] = block.digests[
                         at * DIGEST : (at + 1) * DIGEST
                     ]
-        return digests
+        return digests, blocks if same and place == len(names) else None
 
     def lookup(self, path: bytes, name: bytes, sign: bytes) -> bytes | None:
         """The digest of the one file ``name`` in the folder ``path``, if its sign still fits."""
         for start, length in self._blocks.get(path, ()):
             block = self._block(path, start, length)
-            if block is not None and name in block[0]:
-                at = block[0].index(name)
-                if block[1][at * SIGN : (at + 1) * SIGN] == sign:
-                    return block[2][at * DIGEST : (at + 1) * DIGEST]
+            if block is not None and name in block.names:
+                at = block.names.index(name)
+                if block.signs[at * SIGN : (at + 1) * SIGN] == sign:
+                    return block.digests[at * DIGEST : (at + 1) * DIGEST]
         return None
 
-    def _block(self, path: bytes, start: int, length: int) -> tuple[list[bytes], bytes, bytes] | None:
+    def _block(self, path: bytes, start: int, length: int) -> Block | None:
         if self._fd is None:
             return None
         data = os.pread(self._fd, length, start)
         if len(data) < _BLOCK.size:
             return None
-        path_length, names_length, count, crc = _BLOCK.unpack_from(data)
+        path_length, names_length, rows_length, count, crc = _BLOCK.unpack_from(data)
         names_at = _BLOCK.size + path_length
         signs_at = names_at + names_length
         digests_at = signs_at + count * SIGN
+        rows_at = digests_at + count * DIGEST
         if (
             zlib.crc32(data[_BLOCK.size :]) != crc
             or data[_BLOCK.size : names_at] != path
-            or len(data) != digests_at + count * DIGEST
+            or len(data) != rows_at + rows_length
         ):
             return None
         names = data[names_at:signs_at].split(b"\0")
         if len(names) != count:
             return None
-        return names, data[signs_at:digests_at], data[digests_at:]
+        return Block(
+            names, data[signs_at:digests_at], data[digests_at:rows_at], data[rows_at:], data
+        )
 
 
 def _read_table(fd: int) -> dict[bytes, list[tuple[int, int]]]:
@@ -183,9 +207,13 @@ class IndexWriter:
         self._table: list[bytes] = []
         self._pieces: list[bytes] = []
 
-    def add(self, folder: Folder, digests: bytearray) -> None:
-        """Add the files of ``folder`` whose digest is known; the rest is left out."""
+    def add(self, folder: Folder, digests: bytearray) -> list[bytes]:
+        """Add the files of ``folder`` whose digest is known; the rest is left out.
+
+        Gives their rows of ``have``.
+        """
         names = folder.files
+        rows: list[bytes] = []
         for first in range(0, len(names), _BLOCK_FILES):
             block = names[first : first + _BLOCK_FILES]
             known = digests[first * DIGEST : (first + len(block)) * DIGEST]
@@ -193,16 +221,27 @@ class IndexWriter:
                 block, known = _known_only(block, known)
                 if not block:
                     continue
-            self._add_block(folder, block, bytes(known))
+            text = render_rows(folder.path, block, known)
+            rows.append(text)
+            signs = b"".join(map(self._sign, map(folder.signs.__getitem__, block)))
+            joined = b"\0".join(block)
+            body = b"".join((folder.path, joined, signs, known, text))
+            head = _BLOCK.pack(
+                len(folder.path), len(joined), len(text), len(block), zlib.crc32(body)
+            )
+            self._put(folder.path, head + body)
+        return rows
 
-    def _add_block(self, folder: Folder, names: list[bytes], digests: bytes) -> None:
-        signs = b"".join(map(self._sign, map(folder.signs.__getitem__, names)))
-        joined = b"\0".join(names)
-        body = b"".join((folder.path, joined, signs, digests))
-        head = _BLOCK.pack(len(folder.path), len(joined), len(names), zlib.crc32(body))
-        self._table.append(_ROW.pack(self._size, len(head) + len(body)) + folder.path + b"\0")
-        self._pieces += (head, body)
-        self._size += len(head) + len(body)
+    def copy(self, folder: Folder, blocks: list[Block]) -> list[bytes]:
+        """Add a folder in which nothing has changed. Gives its rows of ``have``."""
+        for block in blocks:
+            self._put(folder.path, block.data)
+        return [block.rows for block in blocks]
+
+    def _put(self, path: bytes, data: bytes) -> None:
+        self._table.append(_ROW.pack(self._size, len(data)) + path + b"\0")
+        self._pieces.append(data)
+        self._size += len(data)
         if len(self._pieces) > 256:
             self._flush()
 

@@ -7,7 +7,7 @@ import struct
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from agentmove_tools.home.folders import OPEN_FOLDER, name_bytes
+from agentmove_tools.home.folders import OPEN_FOLDER, UTF8_NAMES, name_bytes
 from agentmove_tools.refusals import Refusal
 from agentmove_tools.stream.paths import FILE, FOLDER, LINK, MAX_PATH
 
@@ -18,12 +18,13 @@ OTHER: Final = "other"  # a socket, FIFO or device: never opened, never sent
 
 _MOST_OPEN: Final = 64
 _SLASH: Final = 0x2F
-_SIGN: Final = struct.Struct("<QqqQI")  # size, mtime and ctime in ns, inode, mode
+_LONGEST_NAME: Final = 1024
+_pack_sign = struct.Struct("<QqqQI").pack  # size, mtime and ctime in ns, inode, mode
 
 
 def sign_of(info: os.stat_result) -> bytes:
     """What says that a file has not changed since: as long as this stays, so does the file."""
-    return _SIGN.pack(
+    return _pack_sign(
         info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_mode & 0xFFFFFFFF
     )
 
@@ -82,24 +83,44 @@ class Folder:
     def read(self, *, signs: bool, any_names: bool = False) -> None:
         """List the folder. Raises ``OSError``, and ``Refusal`` (home-path) unless ``any_names``."""
         files = self.files
+        all_signs = self.signs
+        kinds = self.kinds
+        # Only a long path needs the length of each name looked at.
+        plain = UTF8_NAMES and not any_names and len(self.path) < MAX_PATH - _LONGEST_NAME
         with os.scandir(self.fd) as entries:
             for entry in entries:
-                name = name_bytes(entry.name) if any_names else _checked_name(self.path, entry.name)
+                try:
+                    name = entry.name.encode() if plain else self._name(entry.name, any_names)
+                except UnicodeEncodeError:
+                    name = self._name(entry.name, any_names)
                 if entry.is_file(follow_symlinks=False):
-                    if signs:
-                        try:
-                            info = entry.stat(follow_symlinks=False)
-                        except FileNotFoundError:
-                            continue
-                        self.signs[name] = sign_of(info)
-                    files.append(name)
+                    if not signs:
+                        files.append(name)
+                        continue
+                    try:
+                        info = entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:
+                        continue
+                    all_signs[name] = _pack_sign(
+                        info.st_size,
+                        info.st_mtime_ns,
+                        info.st_ctime_ns,
+                        info.st_ino,
+                        info.st_mode & 0xFFFFFFFF,
+                    )
                 elif entry.is_symlink():
-                    self.kinds[name] = LINK
+                    kinds[name] = LINK
                 elif entry.is_dir(follow_symlinks=False):
-                    self.kinds[name] = FOLDER
+                    kinds[name] = FOLDER
                 else:
-                    self.kinds[name] = OTHER
+                    kinds[name] = OTHER
+        if signs:
+            files.extend(all_signs)
         files.sort()
+
+    def _name(self, name: str, any_names: bool) -> bytes:
+        raw = name_bytes(name)
+        return raw if any_names else _checked_name(self.path, raw)
 
     def digest(self, name: bytes) -> bytes | None:
         """The digest of the file ``name``, where it is known."""
@@ -118,8 +139,7 @@ class Folder:
         return keys
 
 
-def _checked_name(folder: bytes, name: str) -> bytes:
-    raw = name_bytes(name)
+def _checked_name(folder: bytes, raw: bytes) -> bytes:
     try:
         raw.decode()
     except UnicodeDecodeError:

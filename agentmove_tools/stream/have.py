@@ -13,7 +13,7 @@ from agentmove_tools.refusals import Refusal, UsageError
 from agentmove_tools.stream.paths import check_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from agentmove_tools.streams import ByteSink, ByteSource
 
@@ -83,20 +83,44 @@ def _wrong(text: bytes) -> UsageError:
     return UsageError(f"this is not what lnk-have prints: {where}")
 
 
-def render_have(entries: Iterable[tuple[bytes, bytes]], sink: ByteSink) -> None:
-    """Write entries, path and digest, as ``parse_have`` reads them, on one line.
+def render_rows(folder: bytes, names: Sequence[bytes], digests: bytes | bytearray) -> bytes:
+    """The members of ``have`` for some files of a folder, commas between them.
 
-    Raises what ``sink`` and ``entries`` raise.
+    ``digests`` holds 32 bytes for each of ``names``.
     """
-    pieces = ["{"]
-    between = ""
-    for path, digest in entries:
-        name = path.decode()
-        quoted = f'"{name}"' if _PLAIN.fullmatch(name) else json.dumps(name, ensure_ascii=False)
-        pieces.append(f'{between}{quoted}:"{digest.hex()}"')
-        between = ","
-        if len(pieces) > 4096:
-            sink.write("".join(pieces).encode())
+    hexes = digests.hex()
+    start = f'"{_escaped(folder.decode())}/'
+    rows = []
+    at = 0
+    for name in names:
+        text = name.decode()
+        if not _PLAIN.fullmatch(text):
+            text = _escaped(text)
+        rows.append(f'{start}{text}":"{hexes[at : at + 64]}"')
+        at += 64
+    return ",".join(rows).encode()
+
+
+def _escaped(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def write_have(rows: Iterable[bytes], sink: ByteSink) -> None:
+    """Write members as ``render_rows`` gives them as the one object that ``parse_have`` reads.
+
+    Raises what ``sink`` and ``rows`` raise.
+    """
+    pieces = [b"{"]
+    size = 0
+    between = b""
+    for text in rows:
+        if text:
+            pieces += (between, text)
+            size += len(text)
+            between = b","
+        if size > _PIECE:
+            sink.write(b"".join(pieces))
             pieces.clear()
-    pieces.append("}\n")
-    sink.write("".join(pieces).encode())
+            size = 0
+    pieces.append(b"}\n")
+    sink.write(b"".join(pieces))
