@@ -69,6 +69,17 @@ def parse(text: bytes) -> object:
     return _parse(text)[0]
 
 
+def form_of(value: object) -> bytes:
+    """The one form of a value that ``parse`` gave, or one made of the same types.
+
+    Raises ``Refusal`` (canon-json) for a lone surrogate.
+    """
+    try:
+        return _write(value).encode()
+    except UnicodeEncodeError:
+        raise _refusal("a lone surrogate") from None
+
+
 def is_canonical(text: bytes) -> bool:
     """Whether the text is a value in the one form."""
     try:

@@ -41,6 +41,7 @@ from agentmove_tools.home.layout import (
     is_held,
     thread_of,
 )
+from agentmove_tools.home.stage import PLAIN_MODE
 from agentmove_tools.home.tree import TreeDigest
 from agentmove_tools.home.walk import walk
 from agentmove_tools.refusals import MachineError, Refusal
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
 _HARNESS_PARTS: Final = (b"conversations", b"instructions.md", b"package", b"skills")
 _NOT_EMPTY: Final = (errno.ENOTEMPTY, errno.EEXIST)
 _PAUSED_NAME: Final = b"paused"
-_PLAIN_MODE: Final = 0o644
 _SECOND: Final = 1_000_000_000
 
 
@@ -154,6 +154,8 @@ class Assembly:
 
         Folders that the stream does not hold stay only where something is left in them.
         """
+        if self._stage.fresh:
+            return  # all that is there came with the stream
         try:
             root = open_below(self._stage.tree, top)
         except (FileNotFoundError, NotADirectoryError):
@@ -256,7 +258,7 @@ class Assembly:
 
     def _skipped_mode(self, path: bytes, own: int) -> int:
         modes = self._manifest.modes
-        return own if modes is None else modes.get(path, _PLAIN_MODE)
+        return own if modes is None else modes.get(path, PLAIN_MODE)
 
     # -- what the stream replaces whole
 
@@ -453,7 +455,7 @@ class Assembly:
                 )
             counts["kept_beside"] += found.theirs
             self._put_beside(thread)
-        elif found.relation == "theirs is longer":
+        elif found.relation == "theirs is longer" or own is None:
             counts["already_there"] += found.common
             counts["appended"] += found.theirs - found.common
             if own is not None and not self._dry:
@@ -537,20 +539,7 @@ class Assembly:
             except (FileNotFoundError, NotADirectoryError):
                 continue
             try:
-                for path, kind, folder, name in walk(root, top):
-                    if kind == FOLDER or not is_held(path):
-                        continue
-                    if kind == LINK:
-                        whole.link(path, os.readlink(name, dir_fd=folder.fd))
-                        continue
-                    mode = os.stat(name, dir_fd=folder.fd, follow_symlinks=False).st_mode & 0o777
-                    digest = self._reader.digest_of(path)
-                    if digest is None:
-                        digest = self._taken.get(path)
-                        if digest is None:
-                            mode = self._finish_staged(folder.fd, name, path, mode)
-                            digest = hash_file(folder.fd, name) or b""
-                    whole.file(path, mode, digest)
+                self._finish_tree(root, top, whole)
             finally:
                 os.close(root)
         if promised is not None and whole.hexdigest() != promised:
@@ -559,6 +548,27 @@ class Assembly:
                 "give the output of a new lnk-have to both lnk-manifest and lnk-tar-create, and "
                 "send the switch again",
             )
+
+    def _finish_tree(self, root: int, top: bytes, whole: TreeDigest) -> None:
+        digest_of = self._reader.digest_of
+        modes = self._stage.modes
+        for path, kind, folder, name in walk(root, top):
+            if kind is FILE:
+                digest = digest_of(path)
+                if digest is not None:
+                    if path != NOTES:
+                        whole.file(path, modes.get(path, PLAIN_MODE), digest)
+                    continue
+                if path == NOTES:
+                    continue
+                mode = os.stat(name, dir_fd=folder.fd, follow_symlinks=False).st_mode & 0o777
+                digest = self._taken.get(path)
+                if digest is None:
+                    mode = self._finish_staged(folder.fd, name, path, mode)
+                    digest = hash_file(folder.fd, name) or b""
+                whole.file(path, mode, digest)
+            elif kind == LINK and path != NOTES:
+                whole.link(path, os.readlink(name, dir_fd=folder.fd))
 
     def _finish_staged(self, folder: int, name: bytes, path: bytes, mode: int) -> int:
         """Give a file of an earlier copy the mode that the manifest says."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from agentmove_tools.home.assemble import Assembly
+from agentmove_tools.home.behind import WriteBehind
 from agentmove_tools.home.exchange import last_move, put_in_place
 from agentmove_tools.home.folders import OPEN_FOLDER, kind_at, names, open_below, remove
 from agentmove_tools.home.layout import (
@@ -99,6 +100,7 @@ class FileReceiver:
         options: Options,
     ) -> None:
         self._stage = stage
+        self._behind = WriteBehind(stage)
         self._report = report
         self._phase = reader.manifest.phase
         self._collections = reader.manifest.collections
@@ -126,9 +128,22 @@ class FileReceiver:
                 self._report.came_in(entry.path, "passed_over")
                 self._report.pass_over(entry.path, f"the stream does not speak for {part}")
             return
-        self._stage.put(entry, content, mode=0o600 if part == "connections" else None)
-        if entry.kind != FOLDER:
-            self._report.came_in(entry.path, "written")
+        mode = 0o600 if part == "connections" else None
+        if isinstance(content, tuple):
+            self._behind.put(entry, content, mode)
+        else:
+            self._behind.flush()
+            self._stage.put(entry, content, mode=mode)
+        if entry.kind is not FOLDER:
+            self._report.came_in_part(part, "written")
+
+    def settle(self) -> None:
+        """Have all that was received written. Raises ``OSError``."""
+        self._behind.flush()
+
+    def stop(self) -> None:
+        """Let what was handed over be written, whatever comes of it."""
+        self._behind.stop()
 
     def complete(self, collections: Iterable[str]) -> None:
         """Put the collections together: replaced whole, or appended to."""
@@ -264,13 +279,18 @@ class _Receiver:
                     "staged": name == STAGED,
                 },
             )
-            with contextlib.suppress(FileExistsError):
+            fresh = True
+            try:
                 os.mkdir(TREE, 0o700, dir_fd=folder)
+            except FileExistsError:
+                fresh = False
             tree = os.open(TREE, OPEN_FOLDER, dir_fd=folder)
         finally:
             os.close(folder)
         self._open.append(tree)
-        self._stage = Stage(tree, owner=self._owner(), dry=self._options.dry_run)
+        self._stage = Stage(
+            tree, owner=self._owner(), dry=self._options.dry_run, fresh=fresh
+        )
 
     def _owner(self) -> tuple[int, int] | None:
         """Whom root gives the files to: whoever the Home belongs to."""
@@ -285,13 +305,17 @@ class _Receiver:
             raise ValueError(msg)
         reader = self._reader
         receiver = FileReceiver(self._stage, reader, self._home, self._report, self._options)
-        for entry in reader:
-            if entry.kind != FILE:
-                receiver.receive(entry, ())
-            elif entry.size <= _AT_ONCE:
-                receiver.receive(entry, (reader.read(),))
-            else:
-                receiver.receive(entry, reader.chunks())
+        try:
+            for entry in reader:
+                if entry.kind is not FILE:
+                    receiver.receive(entry, ())
+                elif entry.size <= _AT_ONCE:
+                    receiver.receive(entry, (reader.read(),))
+                else:
+                    receiver.receive(entry, reader.chunks())
+            receiver.settle()
+        finally:
+            receiver.stop()
         self._report.bytes_written = self._stage.bytes_written
         return receiver
 

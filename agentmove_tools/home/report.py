@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from agentmove_tools.home.layout import part_of
 
 if TYPE_CHECKING:
+    from agentmove_tools.home.layout import Part
     from agentmove_tools.stream.manifest import Manifest
 
 # What becomes of an entry that came in (the first three), and of what was there before.
@@ -38,19 +39,22 @@ class Report:
 
     def came_in(self, path: bytes, fate: Fate) -> None:
         """Count an entry of the stream and what became of it."""
-        counts = self._counts(path)
+        self.came_in_part(part_of(path), fate)
+
+    def came_in_part(self, part: Part, fate: Fate) -> None:
+        """Count an entry of one part of the Home."""
+        counts = self._counts_of(part)
         counts["in"] += 1
         counts[fate] += 1
 
     def count(self, path: bytes, fate: Fate) -> None:
         """Count what became of something that was there before."""
-        self._counts(path)[fate] += 1
+        self._counts_of(part_of(path))[fate] += 1
 
-    def _counts(self, path: bytes) -> dict[str, int]:
-        kind = part_of(path)
-        counts = self.kinds.get(kind)
+    def _counts_of(self, part: Part) -> dict[str, int]:
+        counts = self.kinds.get(part)
         if counts is None:
-            counts = self.kinds[kind] = {
+            counts = self.kinds[part] = {
                 "in": 0,
                 "written": 0,
                 "left_alone": 0,

@@ -264,7 +264,7 @@ def _everything(
     if manifest.phase == "files":
         yield from source.files(held)
         return
-    collections = manifest.collections or COLLECTIONS
+    collections = COLLECTIONS if manifest.collections is None else manifest.collections
     if manifest.phase == "switch":
         yield from source.connections()
     yield from source.files(held)

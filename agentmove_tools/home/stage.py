@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from agentmove_tools.stream.tar_reader import Entry
 
+PLAIN_MODE: Final = 0o644
 _BILLION: Final = 1_000_000_000
 _IN_THE_WAY: Final = (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
 
@@ -29,17 +30,25 @@ class Stage:
     """Writes entries below the open folder ``tree``.
 
     ``owner`` is the user and group that files are given to, None for the process's own.
-    ``dry``: content under ``files/`` and ``memory/`` is checked, not stored.
+    ``dry``: content under ``files/`` and ``memory/`` is checked, not stored. ``fresh``: nothing was
+    in the tree before.
     """
 
     def __init__(
-        self, tree: int, *, owner: tuple[int, int] | None = None, dry: bool = False
+        self,
+        tree: int,
+        *,
+        owner: tuple[int, int] | None = None,
+        dry: bool = False,
+        fresh: bool = False,
     ) -> None:
         self.tree = tree
         self._owner = owner
         self._dry = dry
+        self.fresh = fresh
         self.folders = Folders(tree)
         self.folder_times: dict[bytes, tuple[int, int]] = {}  # path -> mode, mtime in seconds
+        self.modes: dict[bytes, int] = {}  # of files that were put here, where it is not 644
         self.bytes_written = 0
         umask = os.umask(0o077)
         os.umask(umask)
@@ -64,6 +73,8 @@ class Stage:
 
     def _put_file(self, entry: Entry, content: Iterable[bytes | memoryview], mode: int) -> None:
         fd = self._create(entry.path, mode)
+        if mode != PLAIN_MODE:
+            self.modes[entry.path] = mode
         try:
             if self._dry and is_held(entry.path):
                 for _ in content:
@@ -72,7 +83,8 @@ class Stage:
                 for piece in content:
                     write_all(fd, piece)
                 self.bytes_written += entry.size
-            os.utime(fd, ns=(entry.mtime * _BILLION, entry.mtime * _BILLION))
+            mtime = entry.mtime * _BILLION
+            os.utime(fd, ns=(mtime, mtime))
         except BaseException:
             # A file that is not what the stream says does not stay under its name.
             with contextlib.suppress(OSError):

@@ -38,6 +38,8 @@ class ContentReader:
     def read(self) -> bytes:
         """All of it."""
         size = self._size
+        if self._path.startswith(b"schedule/"):
+            self._check_schedule_size()
         content = self._input.take(size)
         if sha256(content).digest() != self._digest:
             raise self._mismatch()
@@ -94,9 +96,14 @@ class ContentReader:
     def _skip_padding(self) -> None:
         padding = -self._size % BLOCK
         if padding and self._input.take(padding).strip(b"\0"):
-            raise Refusal(
-                "stream-tar", "what fills a block up is not zeros", path=self._path
-            )
+            raise Refusal("stream-tar", "what fills a block up is not zeros", path=self._path)
+
+    def _check_schedule_size(self) -> None:
+        from agentmove_tools.stream.schedule import (  # noqa: PLC0415 - few streams have any
+            check_schedule_size,
+        )
+
+        check_schedule_size(self._path, self._size)
 
     def _check_schedule(self, content: bytes) -> None:
         from agentmove_tools.stream.schedule import (  # noqa: PLC0415 - few streams have any

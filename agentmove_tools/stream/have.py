@@ -22,8 +22,12 @@ _LONGEST_ENTRY: Final = 1 << 16
 
 _SPACE: Final = rb"[ \t\n\r]*"
 _ENTRY: Final = re.compile(
-    _SPACE + rb'"((?:[^"\\\x00-\x1f]|\\.)*)"' + _SPACE + b":" + _SPACE + rb'"([0-9a-f]{64})"'
-    + _SPACE + rb"([,}])",
+    _SPACE
+    + rb'"([^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+)"'
+    + _SPACE
+    + rb':[ \t\n\r]*"([0-9a-f]{64})"'
+    + _SPACE
+    + rb"([,}])",
 )
 _SPACES: Final = b" \t\n\r"
 _PLAIN: Final = re.compile(r'[^"\\\x00-\x1f]*')

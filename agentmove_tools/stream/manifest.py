@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import secrets
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 
-from agentmove_tools.canonical import canonical, parse
+from agentmove_tools.canonical import form_of, parse
 from agentmove_tools.refusals import Refusal, UsageError
 from agentmove_tools.stream.paths import COLLECTIONS, PHASES, check_plain
 
@@ -22,6 +22,7 @@ _MOVE: Final = re.compile(r"[0-9a-f]{32}")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _MODE: Final = re.compile(r"[0-7]{3}")
 _HELD: Final = (b"files/", b"memory/")
+_TOO_LONG: Final = "it is longer than 64 MiB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Manifest:
         ``details`` name the ``field``), stream-format.
         """
         if len(data) > MAX_MANIFEST:
-            raise Refusal("manifest-json", "it is longer than 64 MiB")
+            raise Refusal("manifest-json", _TOO_LONG)
         try:
             value = parse(data)
         except Refusal as refusal:
@@ -73,7 +74,11 @@ class Manifest:
         return _Fields(value).manifest()
 
     def to_json(self) -> bytes:
-        """The manifest in the one form, without a newline."""
+        """The manifest in the one form, without a newline.
+
+        Raises ``Refusal``: manifest-json where no reader would take it, for its length or for a
+        lone surrogate.
+        """
         agent: dict[str, object] = {
             **self.unknown_of_agent,
             "id": self.agent.id,
@@ -98,9 +103,13 @@ class Manifest:
             value["modes"] = {path.decode(): f"{mode:03o}" for path, mode in self.modes.items()}
         if self.collections is not None:
             value["collections"] = list(self.collections)
-        import json  # noqa: PLC0415 - only a writer needs it
-
-        return canonical(json.dumps(value, ensure_ascii=False).encode())
+        try:
+            text = form_of(value)
+        except Refusal as refusal:
+            raise Refusal("manifest-json", refusal.why) from None
+        if len(text) > MAX_MANIFEST:
+            raise Refusal("manifest-json", _TOO_LONG)
+        return text
 
     def summary(self) -> list[tuple[str, str]]:
         """Its fields as a person reads them, a name and a value each."""
@@ -171,6 +180,11 @@ def _type_of(value: object) -> str:
     return names.get(type(value), "a number")
 
 
+def _is_text(value: object) -> TypeGuard[str]:
+    # An integer that Python does not convert comes as its digits, in a type of its own.
+    return type(value) is str
+
+
 def _wrong(name: str, why: str) -> Refusal:
     return Refusal("manifest-field", why, place=name, field=name)
 
@@ -210,7 +224,7 @@ class _Fields:
         if isinstance(number, bool) or not isinstance(number, int):
             raise _wrong("format", f"it must be the number 4, and is {_type_of(number)}")
         if number != FORMAT:
-            raise Refusal("stream-format", f"it says format {number}", field="format")
+            raise Refusal("stream-format", f"it says format {str(number)[:20]}", field="format")
 
     def _phase(self) -> Phase:
         text = self._get("phase")
@@ -221,7 +235,7 @@ class _Fields:
 
     def _text(self, name: str) -> str:
         text = self._get(name)
-        if not isinstance(text, str):
+        if not _is_text(text):
             raise _wrong(name, f"it must be text, and is {_type_of(text)}")
         return text
 
@@ -240,7 +254,7 @@ class _Fields:
             text = value.get(name)
             if name == "owner" and name not in value:
                 continue
-            if not isinstance(text, str):
+            if not _is_text(text):
                 seen = f"and is {_type_of(text)}" if name in value else "and is missing"
                 raise _wrong(f"agent.{name}", f"it must be text, {seen}")
             texts[name] = text
@@ -283,7 +297,7 @@ class _Fields:
         if not isinstance(value, list):
             raise _wrong("collections", f"it must be a list, and is {_type_of(value)}")
         if any(name not in COLLECTIONS for name in value) or len({*value}) != len(value):
-            raise _wrong("collections", f"it names what is none of {', '.join(COLLECTIONS)}, or twice")
+            raise _wrong("collections", f"it may name {', '.join(COLLECTIONS)}, each once")
         return tuple(name for name in COLLECTIONS if name in value)
 
 
@@ -304,7 +318,7 @@ _KNOWN: Final = frozenset(
 
 
 def _held_path(name: str, value: object) -> bytes:
-    if not isinstance(value, str):
+    if not _is_text(value):
         raise _wrong(name, f"a path is text, and not {_type_of(value)}")
     path = value.encode("utf-8", "surrogatepass")
     try:

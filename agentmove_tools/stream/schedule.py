@@ -10,6 +10,12 @@ from agentmove_tools.refusals import Refusal
 MAX_SCHEDULE_FILE: Final = 16 << 20  # bytes; it is held in memory to be looked into
 
 
+def check_schedule_size(path: bytes, size: int) -> None:
+    """Refuse (schedule-json) a file that is too long to be held in memory, by its ``size``."""
+    if size > MAX_SCHEDULE_FILE:
+        raise Refusal("schedule-json", "it is longer than 16 MiB", path=path)
+
+
 def check_schedule_file(path: bytes, content: bytes) -> None:
     """Refuse (schedule-json) what is malformed, in another form, or a job with another ID.
 

@@ -64,6 +64,7 @@ _FILE_SUM: Final = sum(_FILE_END) - 1 + 8 * 32
 _PAX_WITH_HASH: Final = _pax_header(79) + b"79 LNK.sha256="
 _AFTER_HASH: Final = b"\n" + bytes(BLOCK - 79)
 _SHORT: Final = 1024
+_DIGEST: Final = 32
 _NOT_NAMES: Final = (b"", b".", b"..")
 
 
@@ -82,8 +83,9 @@ def _pax(records: bytes) -> bytes:
 class MoveWriter:
     """Writes one Move Stream to ``sink``, in pieces of about 1 MiB.
 
-    It refuses what the reader refuses. After any error it is unusable: every later call raises
-    ``MachineError``, so a stream that went wrong never gets an end.
+    It refuses what the reader refuses. After any error, and after its end, it is unusable: every
+    later call raises ``MachineError``, so a stream that went wrong never gets an end. Entries out
+    of order are a ``ValueError``: they are the caller's mistake.
     """
 
     def __init__(self, sink: ByteSink, manifest: Manifest, *, any_links: bool = False) -> None:
@@ -95,7 +97,7 @@ class MoveWriter:
         self._last = b""
         self._pieces: list[bytes] = []
         self._waiting = 0
-        self._broken = False
+        self._broken = False  # True on the way through every call: what raises leaves it so
         self._written = 0
         content = manifest.to_json()
         self._file(MANIFEST_NAME, 0o644, 0, content, hashlib.sha256(content).digest())
@@ -104,6 +106,7 @@ class MoveWriter:
         """Write a folder's entry: permission bits, and seconds since 1970. Raises ``Refusal``."""
         self._check(path, FOLDER)
         self._add(self._headers(path, FOLDER, mode, 0, mtime, b"", b""))
+        self._broken = False
 
     def link(self, path: bytes, target: bytes, mtime: int) -> None:
         """Write a symbolic link's entry. Raises ``Refusal``."""
@@ -113,20 +116,21 @@ class MoveWriter:
         else:
             check_link(path, target)
         self._add(self._headers(path, LINK, 0o777, 0, mtime, target, b""))
+        self._broken = False
 
     def file(self, path: bytes, mode: int, mtime: int, content: bytes, digest: bytes) -> None:
         """Write a file whose content is in memory; ``digest`` is its SHA-256.
 
-        Raises ``Refusal``, and what the sink raises.
+        The content is not hashed again: the caller just did. Raises ``Refusal``, and what the
+        sink raises.
         """
         self._check(path, FILE)
+        self._check_hash(path, digest)
         if path.startswith(b"schedule/"):
-            from agentmove_tools.stream.schedule import (  # noqa: PLC0415 - few streams have any
-                check_schedule_file,
-            )
-
-            check_schedule_file(path, content)
+            self._check_schedule_size(path, len(content))
+            self._check_schedule(path, content)
         self._file(path, mode, mtime, content, digest)
+        self._broken = False
 
     def file_chunks(
         self,
@@ -139,15 +143,18 @@ class MoveWriter:
     ) -> None:
         """Write a file piece by piece; ``size`` bytes and ``digest`` were promised.
 
-        Raises ``MachineError`` when it turns out to be another content: it changed meanwhile.
+        Raises ``Refusal``, what the sink and ``chunks`` raise, and ``MachineError`` when it turns
+        out to be another content: it changed meanwhile.
         """
-        if path.startswith(b"schedule/"):
-            self.file(path, mode, mtime, b"".join(bytes(chunk) for chunk in chunks), digest)
-            return
         self._check(path, FILE)
-        self._add(self._headers(path, FILE, mode, size, mtime, b"", digest))
-        self._flush()
-        self._broken = True  # until the whole of it is written and is what was promised
+        self._check_hash(path, digest)
+        scheduled = path.startswith(b"schedule/")
+        if scheduled:
+            self._check_schedule_size(path, size)
+        else:
+            self._add(self._headers(path, FILE, mode, size, mtime, b"", digest))
+            self._flush()
+        held: list[bytes] = []  # of a file that is looked into before any of it is written
         seen = hashlib.sha256()
         count = 0
         for chunk in chunks:
@@ -155,50 +162,76 @@ class MoveWriter:
             if count > size:
                 break
             seen.update(chunk)
-            self._sink.write(chunk)
+            if scheduled:
+                held.append(bytes(chunk))
+            else:
+                self._sink.write(chunk)
         if count != size or seen.digest() != digest:
             msg = "it changed while it was sent: stop the agent first"
             raise MachineError(msg, path=path.decode("utf-8", "backslashreplace"))
+        if scheduled:
+            content = b"".join(held)
+            self._check_schedule(path, content)
+            self._file(path, mode, mtime, content, digest)
+        else:
+            self._written += size
+            self._add(_ZEROS[: -size % BLOCK])
         self._broken = False
-        self._written += size
-        padding = -size % BLOCK
-        if padding:
-            self._add(_ZEROS[:padding])
 
     def end(self) -> None:
         """Write the end, and all that was still held. Raises what the sink raises."""
+        self._start()
         self._file(END_NAME, 0o644, 0, b"", hashlib.sha256().digest())
         blocks = 2 * BLOCK
         self._add(bytes(blocks + -(self._written + self._waiting + blocks) % RECORD))
         self._flush()
+
+    def _start(self) -> None:
+        """Begin a call; the writer is usable again only when it sets ``_broken`` back."""
+        if self._broken:
+            msg = "this stream has its end, or went wrong before: nothing more can be written to it"
+            raise MachineError(msg)
         self._broken = True
 
     def _check(self, path: bytes, kind: str) -> None:
-        if self._broken:
-            msg = "this stream went wrong before: nothing more can be written to it"
-            raise MachineError(msg)
+        self._start()
         if path <= self._last:
             msg = f"entries are to be sorted, and {path!r} comes after {self._last!r}"
             raise ValueError(msg)
         self._last = path
-        try:
-            above, _, name = path.rpartition(b"/")
-            if above != self._good_folder or len(path) > _SHORT or name in _NOT_NAMES:
-                check_plain(path)
-                check_folder(path, self._phase, kind)
-                if path.startswith(b"schedule"):
-                    check_place(path, kind)
-                elif above:
-                    self._good_folder = above
-            else:
-                path.decode()
-            self._check_parents(path, kind)
-        except UnicodeDecodeError:
-            self._broken = True
-            raise Refusal("entry-path", "it is not UTF-8", path=path) from None
-        except Refusal:
-            self._broken = True
-            raise
+        above, _, name = path.rpartition(b"/")
+        if (
+            above != self._good_folder
+            or len(path) > _SHORT
+            or name in _NOT_NAMES
+            or b"\0" in name
+            or not name.isascii()
+        ):
+            check_plain(path)
+            check_folder(path, self._phase, kind)
+            if path.startswith(b"schedule"):
+                check_place(path, kind)
+            elif above:
+                self._good_folder = above
+        self._check_parents(path, kind)
+
+    def _check_hash(self, path: bytes, digest: bytes) -> None:
+        if len(digest) != _DIGEST:
+            raise Refusal("hash-missing", path=path)
+
+    def _check_schedule_size(self, path: bytes, size: int) -> None:
+        from agentmove_tools.stream.schedule import (  # noqa: PLC0415 - few streams have any
+            check_schedule_size,
+        )
+
+        check_schedule_size(path, size)
+
+    def _check_schedule(self, path: bytes, content: bytes) -> None:
+        from agentmove_tools.stream.schedule import (  # noqa: PLC0415 - few streams have any
+            check_schedule_file,
+        )
+
+        check_schedule_file(path, content)
 
     def _check_parents(self, path: bytes, kind: str) -> None:
         """Refuse what lies under a file or a link.
@@ -286,7 +319,5 @@ class MoveWriter:
         self._write(data)
 
     def _write(self, data: bytes) -> None:
-        self._broken = True  # should the sink fail, nobody knows what it took
         self._sink.write(data)
-        self._broken = False
         self._written += len(data)

@@ -32,7 +32,8 @@ few = settings(
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as name:
+    # In memory where that can be had: every switch syncs its file system.
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
         yield Path(name)
 
 

@@ -1,0 +1,80 @@
+"""Writing small entries in a second thread, while the stream is read and checked in the first."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from agentmove_tools.home.stage import Stage
+    from agentmove_tools.stream.tar_reader import Entry
+
+_BATCH_ENTRIES: Final = 128
+_BATCH_BYTES: Final = 1 << 18
+_BATCHES: Final = 8  # that may wait: what bounds the memory
+
+_Job = tuple["Entry", tuple[bytes, ...], int | None]
+
+
+class WriteBehind:
+    """Puts entries into a ``Stage`` in their order, a little later.
+
+    Most of the time of a small file goes into the system's calls, in which another thread can run.
+    An entry's content was checked before it comes here. ``flush`` waits, and raises what went wrong
+    meanwhile; nothing else may use the stage before that.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._batch: list[_Job] = []
+        self._bytes = 0
+        self._jobs: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
+        self._room = threading.Semaphore(_BATCHES)
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def put(self, entry: Entry, content: tuple[bytes, ...], mode: int | None) -> None:
+        """Put an entry later; raises what an earlier one raised."""
+        self._batch.append((entry, content, mode))
+        self._bytes += entry.size
+        if len(self._batch) >= _BATCH_ENTRIES or self._bytes >= _BATCH_BYTES:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        if self._error is not None:
+            self.flush()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, daemon=True)
+            self._thread.start()
+        self._room.acquire()
+        self._jobs.put(self._batch)
+        self._batch = []
+        self._bytes = 0
+
+    def _work(self) -> None:
+        while (batch := self._jobs.get()) is not None:
+            try:
+                if self._error is None:
+                    for entry, content, mode in batch:
+                        self._stage.put(entry, content, mode=mode)
+            except BaseException as error:  # noqa: BLE001 - flush raises it
+                self._error = error
+            finally:
+                self._room.release()
+
+    def flush(self) -> None:
+        """Wait until all is written; raise what went wrong."""
+        if self._batch and self._error is None:
+            self._hand_over()
+        self.stop()
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def stop(self) -> None:
+        """Wait for what was handed over, and end the thread."""
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+            self._thread = None
