@@ -25,7 +25,7 @@ from agentmove_tools.refusals import Refusal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from agentmove_tools.home.index import Block, Index, IndexWriter
+    from agentmove_tools.home.index import Index, IndexWriter, Place
     from agentmove_tools.home.walk import Folder
 
 _SMALL: Final = 1 << 16
@@ -136,7 +136,7 @@ class _Waiting(NamedTuple):
 
     folder: Folder
     digests: bytearray
-    blocks: list[Block] | None
+    blocks: list[Place] | None
 
 
 class Refresh:
@@ -160,7 +160,7 @@ class Refresh:
         self._leave_out = leave_out
         self.unreadable: list[bytes] = []
 
-    def folders(self, *tops: bytes) -> Iterator[tuple[Folder, bytearray, list[bytes]]]:
+    def folders(self, *tops: bytes) -> Iterator[tuple[Folder, bytearray, Iterator[bytes]]]:
         """Each folder at and below ``tops``: the digests of its files, their rows of ``have``.
 
         Raises ``OSError``, and ``Refusal`` (home-path).
@@ -175,7 +175,7 @@ class Refresh:
             finally:
                 os.close(fd)
 
-    def _tree(self, fd: int, top: bytes) -> Iterator[tuple[Folder, bytearray, list[bytes]]]:
+    def _tree(self, fd: int, top: bytes) -> Iterator[tuple[Folder, bytearray, Iterator[bytes]]]:
         events = top == CONVERSATIONS
         hasher = hash_events if events else hash_bytes
         threads = TwoThreads()
@@ -248,10 +248,12 @@ class Refresh:
 
     def _done(
         self, waiting: list[_Waiting]
-    ) -> Iterator[tuple[Folder, bytearray, list[bytes]]]:
+    ) -> Iterator[tuple[Folder, bytearray, Iterator[bytes]]]:
         for folder, digests, blocks in waiting:
             if blocks is None:
                 rows = self._writer.add(folder, digests)
             else:
-                rows = self._writer.copy(folder, blocks)
+                rows = self._writer.copy(folder, self._index, blocks)
             yield folder, digests, rows
+            for _ in rows:
+                pass  # what the caller did not take is added all the same

@@ -41,7 +41,7 @@ class Holdings:
         name: bytes,
         *tops: bytes,
         leave_out: Callable[[bytes], bool] | None = None,
-    ) -> Iterator[tuple[Folder, bytearray, list[bytes]]]:
+    ) -> Iterator[tuple[Folder, bytearray, Iterator[bytes]]]:
         """Each folder at and below ``tops``: digests, rows of ``have``; and make a new index.
 
         ``name`` is the index's. Raises ``OSError``, and ``Refusal`` (home-path).

@@ -17,11 +17,13 @@ import struct
 import tempfile
 import zlib
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from agentmove_tools.stream.have import render_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from agentmove_tools.home.walk import Folder
 
 SIGN: Final = 36
@@ -42,14 +44,15 @@ _COARSE: Final = 2_000_000_000
 _SECOND: Final = 1_000_000_000
 
 
+Place: TypeAlias = tuple[int, int]  # where a block starts in the file, and its bytes
+
+
 class Block(NamedTuple):
-    """Some of a folder's files as the index has them; ``data`` is the whole as it is stored."""
+    """Some of a folder's files as the index has them."""
 
     names: list[bytes]
     signs: bytes
     digests: bytes
-    rows: bytes
-    data: bytes
 
 
 class Index:
@@ -58,7 +61,7 @@ class Index:
     def __init__(self, folder: int | None, name: bytes) -> None:
         """Open the index ``name`` in the open folder ``folder``."""
         self._fd: int | None = None
-        self._blocks: dict[bytes, list[tuple[int, int]]] = {}
+        self._blocks: dict[bytes, list[Place]] = {}
         if folder is None:
             return
         try:
@@ -87,20 +90,19 @@ class Index:
         """The digests of ``folder.files`` in order, 32 bytes each; zeros where none is known."""
         return self.compare(folder)[0]
 
-    def compare(self, folder: Folder) -> tuple[bytearray, list[Block] | None]:
-        """As ``resolve``, and the folder's blocks, if nothing at all has changed in it."""
+    def compare(self, folder: Folder) -> tuple[bytearray, list[Place] | None]:
+        """As ``resolve``, and where the folder's blocks are, if nothing at all changed in it."""
         names = folder.files
         digests = bytearray(DIGEST * len(names))
         signs = folder.signs
         place = 0
         same = True
-        blocks: list[Block] = []
-        for start, length in self._blocks.get(folder.path, ()):
+        places = self._blocks.get(folder.path, [])
+        for start, length in places:
             block = self._block(folder.path, start, length)
             if block is None:
                 same = False
                 continue
-            blocks.append(block)
             count = len(block.names)
             # Most folders have not changed: then one comparison stands for all their files.
             if names[place : place + count] == block.names and block.signs == b"".join(
@@ -121,7 +123,16 @@ class Index:
                     digests[here * DIGEST : (here + 1) * DIGEST] = block.digests[
                         at * DIGEST : (at + 1) * DIGEST
                     ]
-        return digests, blocks if same and place == len(names) else None
+        return digests, places if same and place == len(names) else None
+
+    def stored(self, place: Place) -> tuple[bytes, bytes]:
+        """A block that ``compare`` gave as it is stored, and its rows of ``have``."""
+        if self._fd is None:
+            msg = "the index is closed"
+            raise ValueError(msg)
+        data = os.pread(self._fd, place[1], place[0])
+        rows_length = _BLOCK.unpack_from(data)[2]
+        return data, data[len(data) - rows_length :]
 
     def lookup(self, path: bytes, name: bytes, sign: bytes) -> bytes | None:
         """The digest of the one file ``name`` in the folder ``path``, if its sign still fits."""
@@ -153,12 +164,10 @@ class Index:
         names = data[names_at:signs_at].split(b"\0")
         if len(names) != count:
             return None
-        return Block(
-            names, data[signs_at:digests_at], data[digests_at:rows_at], data[rows_at:], data
-        )
+        return Block(names, data[signs_at:digests_at], data[digests_at:rows_at])
 
 
-def _read_table(fd: int) -> dict[bytes, list[tuple[int, int]]]:
+def _read_table(fd: int) -> dict[bytes, list[Place]]:
     size = os.fstat(fd).st_size
     if size < len(_MAGIC) + _TAIL.size or os.pread(fd, len(_MAGIC), 0) != _MAGIC:
         msg = "no index"
@@ -168,7 +177,7 @@ def _read_table(fd: int) -> dict[bytes, list[tuple[int, int]]]:
     if len(table) != length or zlib.crc32(table) != crc:
         msg = "a damaged index"
         raise ValueError(msg)
-    blocks: dict[bytes, list[tuple[int, int]]] = {}
+    blocks: dict[bytes, list[Place]] = {}
     at = 0
     while at < length:
         block_at, block_length = _ROW.unpack_from(table, at)
@@ -207,13 +216,12 @@ class IndexWriter:
         self._table: list[bytes] = []
         self._pieces: list[bytes] = []
 
-    def add(self, folder: Folder, digests: bytearray) -> list[bytes]:
+    def add(self, folder: Folder, digests: bytearray) -> Iterator[bytes]:
         """Add the files of ``folder`` whose digest is known; the rest is left out.
 
-        Gives their rows of ``have``.
+        Gives their rows of ``have``, and has added all when they were all taken.
         """
         names = folder.files
-        rows: list[bytes] = []
         for first in range(0, len(names), _BLOCK_FILES):
             block = names[first : first + _BLOCK_FILES]
             known = digests[first * DIGEST : (first + len(block)) * DIGEST]
@@ -222,7 +230,6 @@ class IndexWriter:
                 if not block:
                     continue
             text = render_rows(folder.path, block, known)
-            rows.append(text)
             signs = b"".join(map(self._sign, map(folder.signs.__getitem__, block)))
             joined = b"\0".join(block)
             body = b"".join((folder.path, joined, signs, known, text))
@@ -230,13 +237,14 @@ class IndexWriter:
                 len(folder.path), len(joined), len(text), len(block), zlib.crc32(body)
             )
             self._put(folder.path, head + body)
-        return rows
+            yield text
 
-    def copy(self, folder: Folder, blocks: list[Block]) -> list[bytes]:
-        """Add a folder in which nothing has changed. Gives its rows of ``have``."""
-        for block in blocks:
-            self._put(folder.path, block.data)
-        return [block.rows for block in blocks]
+    def copy(self, folder: Folder, old: Index, places: list[Place]) -> Iterator[bytes]:
+        """Add a folder in which nothing has changed since the ``old`` index; as ``add``."""
+        for place in places:
+            data, rows = old.stored(place)
+            self._put(folder.path, data)
+            yield rows
 
     def _put(self, path: bytes, data: bytes) -> None:
         self._table.append(_ROW.pack(self._size, len(data)) + path + b"\0")
