@@ -38,7 +38,7 @@ TEXTS: Final[dict[str, str]] = {
     "schedule-json": "the job or day.json is malformed, not in the one form, or has another id",
     "schedule-running": "the Home has scheduled jobs and its schedule is not paused",
     "canon-json": "this is not JSON that the one form can hold",
-    "home-missing": "the folder is no agent's Home, and not empty",
+    "home-missing": "this is no agent's Home",
     "home-other-agent": "the Home is another agent's",
     "home-busy": "another receiver is at work on this Home",
     "home-path": "a name in the Home is not UTF-8, or its path is too long",

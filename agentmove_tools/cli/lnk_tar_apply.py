@@ -58,7 +58,8 @@ def command(
     drop_staged: Annotated[
         bool,
         typer.Option(
-            "--drop-staged", help="Throw a staged copy away, and read no stream."
+            "--drop-staged",
+            help="Throw a staged copy away; then take the stream, if one comes.",
         ),
     ] = False,
     output: Output = None,
@@ -79,18 +80,20 @@ def command(
         raise UsageError("--on-diverged is refuse or keep-both")
     any_links = check_links_option(links)
     target = os.fsencode(home)
-    if drop_staged:
-        dropped = receiver.drop_staged(target)
-        with open_output(output, binary=False) as sink:
-            sink.write(b'{"result":"%b"}\n' % (b"dropped" if dropped else b"nothing was staged"))
-        return
     options = receiver.Options(
         replace_agent=replace_agent,
         keep_both=on_diverged == "keep-both",
         dry_run=dry_run,
         keep_old=None if keep_old is None else os.fsencode(keep_old),
     )
+    dropped = receiver.drop_staged(target) if drop_staged else False
+    if drop_staged and is_terminal(0):
+        _say_dropped(output, dropped)
+        return
     source = open_input("a Move Stream")
+    if drop_staged and source.is_empty():
+        _say_dropped(output, dropped)
+        return
     with progress(_NAME, quiet) as meter:
         reader = MoveReader(
             meter.watch(source),
@@ -106,6 +109,12 @@ def command(
             import json  # noqa: PLC0415
 
             sink.write(json.dumps(report.to_json(), ensure_ascii=False).encode() + b"\n")
+
+
+def _say_dropped(output: Path | None, dropped: bool) -> None:
+    result = "dropped" if dropped else "nothing was staged"
+    with open_output(output, binary=False) as sink:
+        sink.write(f'{{"result": "{result}"}}\n'.encode())
 
 
 def _print(report: Report) -> None:

@@ -50,9 +50,22 @@ class InputPipe:
         self.name = name
         self.count = 0
         self._descriptor = descriptor
+        self._ahead = b""  # read by is_empty, and still to be given
+
+    def is_empty(self) -> bool:
+        """Say whether nothing comes at all; waits for the first byte or the end."""
+        if not self._ahead:
+            first = bytearray(1)
+            self._ahead = bytes(first[: self.readinto(first)])
+            self.count -= len(self._ahead)
+        return not self._ahead
 
     def readinto(self, buffer: memoryview | bytearray, /) -> int:
         """Fill the buffer's start; give the count of bytes, 0 at the end. May be short."""
+        if self._ahead:
+            buffer[:1], self._ahead = self._ahead, b""
+            self.count += 1
+            return 1
         while True:
             try:
                 count = os.readv(self._descriptor, [buffer])

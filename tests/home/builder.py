@@ -15,6 +15,7 @@ from agentmove_tools.home import receiver
 from agentmove_tools.home.have import holdings_of
 from agentmove_tools.home.report import Report
 from agentmove_tools.home.sender import Sender
+from agentmove_tools.stream.have import parse_have, write_have
 from agentmove_tools.stream.manifest import Manifest
 from agentmove_tools.stream.paths import Phase
 from agentmove_tools.stream.tar_reader import MoveReader
@@ -300,7 +301,9 @@ class Said(list[tuple[bytes, str]]):
 
 def have_of(home: Path) -> dict[bytes, bytes]:
     """What ``lnk-have`` says of a Home."""
-    return dict(holdings_of(os.fsencode(home), lambda _: None))
+    sink = Bytes()
+    write_have(holdings_of(os.fsencode(home), lambda _: None), sink)
+    return parse_have(io.BytesIO(sink.getvalue()))
 
 
 def manifest_of(

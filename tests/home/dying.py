@@ -35,7 +35,7 @@ CALLS: Final = (
 _HARMLESS: Final = ("fsync",)  # counted, but not done: a killed process loses nothing of the cache
 
 
-def forked(work: Callable[[], None]) -> int:
+def forked(work: Callable[[], object]) -> int:
     """Run ``work`` in a child; its exit status, or minus the number of the signal it died of.
 
     The status is 0 when ``work`` returns, and 99 when it raises, which is then shown.
@@ -73,7 +73,7 @@ def _watched(before: Callable[[str], None]) -> None:
     exchange.sync_file_system = wrap("sync", exchange.sync_file_system, skip=True)
 
 
-def die_at(number: int, work: Callable[[], None]) -> bool:
+def die_at(number: int, work: Callable[[], object]) -> bool:
     """Run ``work`` in a child that is killed just before its call ``number``; whether it was."""
 
     def child() -> None:
@@ -91,7 +91,7 @@ def die_at(number: int, work: Callable[[], None]) -> bool:
     return status != 0
 
 
-def calls_of(work: Callable[[], None], log: Path) -> list[str]:
+def calls_of(work: Callable[[], object], log: Path) -> list[str]:
     """The calls that ``work`` makes, in order; it runs in a child."""
 
     def child() -> None:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
 import subprocess
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import pytest
-
-from agentmove_tools.home import exchange, receiver
+from agentmove_tools.home import receiver
 from agentmove_tools.home.report import Report
+from agentmove_tools.stream.paths import Phase
 from tests.home.builder import (
-    MOVE,
-    OTHER_MOVE,
     File,
     Folder,
     Link,
@@ -26,10 +20,10 @@ from tests.home.builder import (
     snapshot,
     stream_of,
     take,
+    take_away,
 )
 from tests.home.dying import calls_of, die_at
 
-_STATE = ".home.lnk-move"
 # What a receiver that is done leaves in the working state.
 _AT_REST = {"lock", "last-move.json", "index", "index.staged"}
 
@@ -68,43 +62,6 @@ def _receiver(folder: Path) -> Path:
     return home
 
 
-class Case:
-    """One way to apply one stream: what was there before, and what must come of it."""
-
-    def __init__(
-        self, folder: Path, stream: bytes, before: Path, options: receiver.Options
-    ) -> None:
-        self.folder = folder
-        self.stream = stream
-        self.before = before  # holds the Home and its working state as they were
-        self.options = options
-        self.work = folder / "work"
-        self.home = self.work / "home"
-        self.state = self.work / _STATE
-        self.kept = folder / "kept" / "old"
-        self.kept.parent.mkdir(exist_ok=True)
-
-    def reset(self) -> None:
-        """Have everything as it was before."""
-        for gone in (self.work, self.kept):
-            if gone.exists():
-                shutil.rmtree(gone)
-        subprocess.run(["cp", "-a", self.before, self.work], check=True)
-        self._forget_inode()
-
-    def _forget_inode(self) -> None:
-        """A copied working state tells of another inode: a last move is none of this Home."""
-
-    def apply(self) -> Report:
-        return take(self.home, self.stream, self.options)
-
-    def quietly(self) -> None:
-        self.apply()
-
-    def found(self) -> Snapshot | None:
-        return whole(self.home)
-
-
 def whole(home: Path) -> Snapshot | None:
     """All of a Home, its own mode too; None where there is none."""
     if not home.exists():
@@ -112,73 +69,107 @@ def whole(home: Path) -> Snapshot | None:
     return {b"": ("folder", home.stat().st_mode & 0o7777, b""), **snapshot(home)}
 
 
-def _made(
-    folder: Path,
-    *,
-    old: bool,
-    phase: str = "switch",
-    staged: bool = False,
-    options: receiver.Options | None = None,
-) -> Case:
-    sender = _sender(folder / "sender")
-    before = folder / "before"
-    before.mkdir()
-    home = before / "home"
-    if old:
-        _receiver(home)
-    if staged:
-        take(home, stream_of(sender, "copy", have=have_of(home)))
-        put(sender, "files/after the copy", "late")
-        (sender / "files/a.txt").unlink()
-    have = have_of(home)
-    stream = stream_of(sender, "files" if phase == "files" else "switch", have=have)
-    if phase == "copy":
-        stream = stream_of(sender, "copy", have=have)
-    if options is not None and options.keep_old is not None:
-        options = receiver.Options(keep_old=os.fsencode(folder / "kept" / "old"))
-    return Case(folder, stream, before, options or receiver.Options())
+class Case:
+    """One way to apply one stream: what was there before, and what must come of it."""
 
+    def __init__(
+        self,
+        folder: Path,
+        phase: Phase = "switch",
+        *,
+        old: bool = True,
+        staged: bool = False,
+        keep_old: bool = False,
+    ) -> None:
+        self._before = folder / "before"
+        self._before.mkdir()
+        self._work = folder / "work"
+        self._log = folder / "calls"
+        self.home = self._work / "home"
+        self.state = self._work / ".home.lnk-move"
+        self.kept = folder / "kept"
+        self.options = receiver.Options(keep_old=os.fsencode(self.kept) if keep_old else None)
+        home = self._before / "home"
+        sender = _sender(folder / "sender")
+        if old:
+            _receiver(home)
+        if staged:
+            take(home, stream_of(sender, "copy", have=have_of(home)))
+            put(sender, "files/after the copy", "late")
+            (sender / "files/a.txt").unlink()
+        self.phase = phase
+        self.stream = stream_of(sender, phase, have=have_of(home))
+        self.reset()
+        self.old = whole(self.home)
+        self.calls = calls_of(self.apply, self._log)
+        new = whole(self.home)
+        assert new is not None
+        self.new = new
 
-def _points(calls: Sequence[str], *, dense: int, sparse: int) -> list[int]:
-    """Which calls to die at: the last ``dense`` ones, and ``sparse`` of those before, evenly."""
-    total = len(calls)
-    first = max(1, total - dense + 1)
-    step = max(1, first // sparse)
-    return sorted({*range(1, first, step), *range(first, total + 1)})
+    def reset(self) -> None:
+        """Have everything as it was before."""
+        for gone in (self._work, self.kept):
+            take_away(gone)
+        subprocess.run(["cp", "-a", self._before, self._work], check=True)
+
+    def apply(self) -> Report:
+        """Apply the stream in this process."""
+        return take(self.home, self.stream, self.options)
+
+    def points(self, *, dense: int, sparse: int) -> list[int]:
+        """Which calls to die at: each of the last ``dense``, ``sparse`` of those before."""
+        total = len(self.calls)
+        first = max(1, total - dense + 1)
+        return sorted({*range(1, first, max(1, first // sparse)), *range(first, total + 1)})
+
+    def holds_after(self, where: str) -> None:
+        """What must hold after a kill; ``where`` says which one it was."""
+        left = whole(self.home)
+        assert left in (self.old, self.new), where
+        have_of(self.home)
+        assert whole(self.home) == left, where
+        self.ends_well(where)
+
+    def ends_well(self, where: str) -> None:
+        """The same stream is taken now, and nothing is left lying about."""
+        left = whole(self.home)
+        report = self.apply()
+        if left == self.new and left != self.old and self.phase == "switch":
+            assert report.result == "already in place", where
+        assert whole(self.home) == self.new, where
+        assert set(os.listdir(self.state)) <= _AT_REST, where
+        if self.options.keep_old is not None and self.old is not None:
+            assert whole(self.kept) == self.old, where
 
 
 def _die_everywhere(case: Case, *, dense: int, sparse: int) -> None:
-    case.reset()
-    old = case.found()
-    calls = calls_of(case.quietly, case.folder / "calls")
-    new = case.found()
-    assert new is not None
-    for number in _points(calls, dense=dense, sparse=sparse):
+    for number in case.points(dense=dense, sparse=sparse):
         case.reset()
-        assert die_at(number, case.quietly), f"there is no call {number}"
-        where = f"killed before call {number} of {len(calls)}: {calls[number - 1]}"
-        _holds_after(case, old, new, where)
+        where = f"killed before call {number} of {len(case.calls)}: {case.calls[number - 1]}"
+        assert die_at(number, case.apply), where
+        case.holds_after(where)
 
 
-def _holds_after(case: Case, old: Snapshot | None, new: Snapshot, where: str) -> None:
-    left = case.found()
-    assert left in (old, new), where
-    have = have_of(case.home)
-    assert case.found() == left, f"{where}: have changed the Home"
-    if left == new:
-        assert have == have_of_whole(case.home), where
-    report = case.apply()
-    if left == new:
-        assert report.result == "already in place", where
-    assert case.found() == new, where
-    _is_at_rest(case, where)
-    if case.options.keep_old is not None and old is not None:
-        assert whole(case.kept) == old, where
+def test_killed_switch_over_an_old_home(tmp_path: Path) -> None:
+    """The Home is the old agent or the new one, and the switch again ends in the new one."""
+    _die_everywhere(Case(tmp_path), dense=60, sparse=60)
 
 
-def have_of_whole(home: Path) -> dict[bytes, bytes]:
-    return have_of(home)
+def test_killed_switch_of_a_staged_copy(tmp_path: Path) -> None:
+    """The same, where a copy came before."""
+    _die_everywhere(Case(tmp_path, staged=True), dense=30, sparse=50)
 
 
-def _is_at_rest(case: Case, where: str) -> None:
-    assert set(os.listdir(case.state)) <= _AT_REST, where
+def test_killed_switch_to_a_new_home(tmp_path: Path) -> None:
+    """The same, where there was no Home: then there is none, or all of it."""
+    _die_everywhere(Case(tmp_path, old=False), dense=20, sparse=30)
+
+
+def test_killed_switch_that_keeps_the_old_home(tmp_path: Path) -> None:
+    """The old Home ends up where it is to be kept, whole, whenever the receiver was killed."""
+    _die_everywhere(Case(tmp_path, keep_old=True), dense=40, sparse=60)
+
+
+def test_killed_files(tmp_path: Path) -> None:
+    """The same for the Home's files alone."""
+    _die_everywhere(Case(tmp_path, "files"), dense=30, sparse=30)
