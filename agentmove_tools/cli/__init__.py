@@ -7,6 +7,7 @@ docstring is its help. The executable ``bin/NAME`` calls ``start("NAME")``.
 from __future__ import annotations
 
 import signal
+import sys
 from importlib import import_module
 from typing import NoReturn
 
@@ -16,7 +17,12 @@ def start(name: str) -> NoReturn:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Ctrl-C while Python still imports ends quietly; the runner takes it over from there
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    tool = import_module("agentmove_tools.cli.tool")
-    module = import_module(f"agentmove_tools.cli.{name.replace('-', '_')}")
+    try:
+        tool = import_module("agentmove_tools.cli.tool")
+        module = import_module(f"agentmove_tools.cli.{name.replace('-', '_')}")
+    except ImportError as error:
+        # such as a script that another Python runs than the one it was installed into
+        errors = import_module("agentmove_tools.cli.errors")
+        sys.exit(errors.report(name, error, as_json=errors.wants_json(sys.argv[1:])))
     tool.main(name, module.command)
     raise AssertionError  # main never returns

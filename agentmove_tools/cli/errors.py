@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -45,6 +46,17 @@ def _escaped(point: int) -> str:
 def say(name: str, text: str) -> None:
     """Write the note ``NAME: TEXT`` to standard error."""
     _write(f"{name}: {shown(text)}\n")
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Say whether errors are told in JSON, before the command line is parsed.
+
+    That is so that mistakes in the command line are told in JSON too.
+    """
+    if os.environ.get("AGENTMOVE_ERRORS") == "json":
+        return True
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json-errors" in options
 
 
 def report(name: str, error: BaseException, *, as_json: bool) -> int:

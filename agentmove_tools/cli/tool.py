@@ -65,7 +65,7 @@ def run(name: str, command: Callable[..., None] | typer.Typer, arguments: Sequen
     Raises only what is to end a process quietly: ``KeyboardInterrupt``, ``BrokenPipeError`` and
     what a caught signal raises.
     """
-    as_json = _wants_json(arguments)
+    as_json = errors.wants_json(arguments)
     try:
         _invoke(name, command, list(arguments))
         _flush_stdout()
@@ -108,17 +108,6 @@ def _app(name: str, command: Callable[..., None]) -> typer.Typer:
     )
     app.command(name)(command)
     return app
-
-
-def _wants_json(arguments: Sequence[str]) -> bool:
-    """Say whether errors are told in JSON, before the command line is parsed.
-
-    That is so that mistakes in the command line are told in JSON too.
-    """
-    if os.environ.get("AGENTMOVE_ERRORS") == "json":
-        return True
-    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    return "--json-errors" in options
 
 
 def _flush_stdout() -> None:

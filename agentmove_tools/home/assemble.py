@@ -14,7 +14,6 @@ from agentmove_tools.home.folders import (
     OPEN_FILE,
     OPEN_FOLDER,
     Folders,
-    copy_file,
     kind_at,
     link_file,
     names,
@@ -48,7 +47,8 @@ from agentmove_tools.refusals import MachineError, Refusal
 from agentmove_tools.stream.paths import FILE, FOLDER, LINK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection as Container
+    from collections.abc import Callable
+    from collections.abc import Collection as Container
 
     from agentmove_tools.home.report import Report
     from agentmove_tools.home.stage import Stage
@@ -132,8 +132,7 @@ class Assembly:
         try:
             for path, kind, folder, name in walk(root, CONVERSATIONS):
                 if kind == FILE and thread_of(path) and self._reader.kind_of(path) is None:
-                    target = self._stage.folders.get(path.rpartition(b"/")[0], make=True)
-                    copy_file(folder.fd, name, target, name)
+                    self._stage.copy(folder.fd, name, path)
         finally:
             os.close(root)
 
@@ -227,9 +226,8 @@ class Assembly:
             return True
         fits = mode == stat.S_IMODE(before.st_mode)
         if not (self._share and fits and link_file(folder, name, target, own)):
-            copy_file(folder, name, target, own)
-            if not fits:
-                os.chmod(own, mode, dir_fd=target)
+            self._stage.copy(folder, name, path, mode=mode)
+            target = self._stage.folders.get(above, make=True)
             if hash_file(target, own) != digest:
                 self._changed(path)
         after = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -287,6 +285,10 @@ class Assembly:
             self._carry_children(SCHEDULE, leave=(*PLACES, DAY, _PAUSED_NAME))
         else:
             self._restore(SCHEDULE)
+        # A schedule is paused for the move only, whoever speaks for the jobs.
+        folder = self._folder_of_stage(SCHEDULE)
+        if folder is not None:
+            remove(folder, _PAUSED_NAME)
         self._prune_below_or_file(CONNECTIONS)
         self._carry_children(CONNECTIONS, leave=())
         self._carry_children(HARNESS, leave=_HARNESS_PARTS)
@@ -363,7 +365,7 @@ class Assembly:
             if kind_at(target, name) is not None:
                 return
             if kind != stat.S_IFDIR:
-                self._carry_one(source, name, target, name)
+                self._carry_one(source, name, target, path)
                 return
             os.mkdir(name, 0o700, dir_fd=target)
             root = os.open(name, OPEN_FOLDER, dir_fd=source)
@@ -381,20 +383,20 @@ class Assembly:
             if kind == FOLDER:
                 os.mkdir(name, 0o700, dir_fd=target)
             else:
-                self._carry_one(folder.fd, name, target, name)
+                self._carry_one(folder.fd, name, target, path + b"/" + below)
 
-    def _carry_one(self, source: int, name: bytes, target: int, own: bytes) -> None:
+    def _carry_one(self, source: int, name: bytes, target: int, path: bytes) -> None:
         info = os.stat(name, dir_fd=source, follow_symlinks=False)
         if stat.S_ISLNK(info.st_mode):
-            os.symlink(os.readlink(name, dir_fd=source), own, dir_fd=target)
+            os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
             return
         # Sharing the file keeps whatever it is: a log that is still open, a socket, attributes.
-        if self._share and link_file(source, name, target, own):
+        if self._share and link_file(source, name, target, name):
             return
         if stat.S_ISREG(info.st_mode):
-            copy_file(source, name, target, own)
+            self._stage.copy(source, name, path)
         else:
-            self._report.pass_over(own, "a socket, FIFO or device: not carried over")
+            self._report.pass_over(path, "a socket, FIFO or device: not carried over")
 
     # -- conversations
 
@@ -578,7 +580,10 @@ class Assembly:
         return wanted
 
     def finish_folders(self, owner: tuple[int, int] | None) -> None:
-        """Give every folder its mode and time, the deepest first: one may not be writable."""
+        """Give every folder its mode and time, the deepest first: one may not be writable.
+
+        The Home itself keeps its own, and its owner; ``owner`` is given the others.
+        """
         folders = [
             path
             for path, kind, _, _ in walk(self._stage.tree, b"", any_names=True)
@@ -599,7 +604,7 @@ class Assembly:
                     pass
                 else:
                     mode, mtime = stat.S_IMODE(info.st_mode), info.st_mtime_ns
-            if path == CONNECTIONS:
+            if path == CONNECTIONS and self._manifest.phase == "switch":
                 mode = 0o700
             if owner is not None:
                 os.fchown(fd, *owner)
@@ -609,3 +614,8 @@ class Assembly:
         if old is not None:
             old.forget()
         self._stage.close()
+        if self._home is not None:
+            info = os.fstat(self._home)
+            if os.geteuid() == 0:
+                os.fchown(self._stage.tree, info.st_uid, info.st_gid)
+            os.fchmod(self._stage.tree, stat.S_IMODE(info.st_mode))

@@ -65,15 +65,15 @@ class WriteBehind:
 
     def flush(self) -> None:
         """Wait until all is written; raise what went wrong."""
-        if self._batch and self._error is None:
-            self._hand_over()
         self.stop()
         if self._error is not None:
             error, self._error = self._error, None
             raise error
 
     def stop(self) -> None:
-        """Wait for what was handed over, and end the thread."""
+        """Have all that was put written, unless a write failed, and end the thread."""
+        if self._batch and self._error is None:
+            self._hand_over()
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()

@@ -103,7 +103,7 @@ def one_form_of(
 
     ``lines``: it is a conversation, an event a line. A last event that is still being written (no
     newline yet) is left for later in a copy, and said; where the agent is ``still``, it is taken
-    when it is whole. Raises ``Refusal`` (canon-json), ``MachineError`` and ``OSError``.
+    when it is whole. Raises ``Refusal`` (canon-json, of a job schedule-json), ``MachineError`` and ``OSError``.
     """
     content = record.content
     if content is None:
@@ -113,7 +113,7 @@ def one_form_of(
         try:
             text = canonical(whole)
         except Refusal as refusal:
-            raise Refusal("canon-json", refusal.why, path=record.path) from None
+            raise Refusal("schedule-json", refusal.why, path=record.path) from None
         record.content = text
         record.size = len(text)
         record.digest = hashlib.sha256(text).digest()

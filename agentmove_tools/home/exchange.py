@@ -14,12 +14,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from agentmove_tools.home.folders import OPEN_FOLDER, kind_at, names, open_below, remove
 from agentmove_tools.home.layout import AGENT_FILE, MOVED
 from agentmove_tools.home.state import INCOMING, TREE, read_json, write_json
-from agentmove_tools.home.system import NO_EXCHANGE, exchange, sync_file_system
+from agentmove_tools.home.system import NO_EXCHANGE, birth_of, exchange, sync_file_system
+from agentmove_tools.refusals import MachineError
 
 if TYPE_CHECKING:
     from agentmove_tools.home.state import HomePlace
@@ -36,11 +38,20 @@ def last_move(place: HomePlace, state: int) -> MoveRecord | None:
     """The record of the move that the Home came to be by, or None. Raises ``OSError``."""
     if not place.exists:
         return None
-    inode = os.stat(place.path).st_ino
+    home = os.open(place.path, OPEN_FOLDER)
+    try:
+        identity = _identity(home)
+    finally:
+        os.close(home)
     for record in reversed(_records(state)):
-        if record.get("inode") == inode:
+        if all(record.get(key) == value for key, value in identity.items()):
             return record
     return None
+
+
+def _identity(folder: int) -> MoveRecord:
+    """What tells a folder from every other one: a number that is freed is given again."""
+    return {"inode": os.fstat(folder).st_ino, "born": birth_of(folder)}
 
 
 def _records(state: int) -> list[MoveRecord]:
@@ -61,7 +72,7 @@ def put_in_place(
     tree_path = os.path.join(place.state_path, INCOMING, TREE)
     tree = os.open(tree_path, OPEN_FOLDER)
     try:
-        record = {**record, "inode": os.fstat(tree).st_ino, "keep_old": _text(keep_old)}
+        record = {**record, **_identity(tree), "keep_old": _text(keep_old)}
         valid = last_move(place, state)
         before = [] if valid is None else [valid]
         if place.beside:
@@ -119,7 +130,13 @@ def clear_away(state: int, place: HomePlace) -> None:
     kept = record.get("keep_old") if record is not None else None
     if isinstance(kept, str) and kind_at(state, OLD + b"/" + TREE) is not None:
         # The user asked for it, so it is never removed because it could not be moved there.
-        os.rename(OLD + b"/" + TREE, os.fsencode(kept), src_dir_fd=state)
+        try:
+            os.rename(OLD + b"/" + TREE, os.fsencode(kept), src_dir_fd=state)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise
+            msg = "the old Home is to be kept here, and something else is there: move that away"
+            raise MachineError(msg, path=kept) from None
     remove(state, OLD)
 
 
@@ -133,6 +150,7 @@ def _write_journal(place: HomePlace, state: int, record: MoveRecord) -> None:
         tree = os.open(TREE, OPEN_FOLDER, dir_fd=incoming)
         try:
             new = [name for name in names(tree) if name in (*MOVED, AGENT_FILE)]
+            modes = {name.decode(): _mode_of(tree, name) for name in new}
         finally:
             os.close(tree)
         gone: list[bytes] = []
@@ -144,6 +162,7 @@ def _write_journal(place: HomePlace, state: int, record: MoveRecord) -> None:
             os.close(home)
     journal: dict[str, object] = {
         "replace": [name.decode() for name in new],
+        "modes": modes,
         "remove": [name.decode() for name in gone],
         "record": record,
     }
@@ -152,9 +171,15 @@ def _write_journal(place: HomePlace, state: int, record: MoveRecord) -> None:
 
 def complete_journal(place: HomePlace, state: int) -> None:
     """Do what the journal says, from wherever it was left. Raises ``OSError``."""
+    if kind_at(state, JOURNAL) is None:
+        return
     journal = read_json(state, JOURNAL)
     if journal is None:
-        return
+        msg = "the journal of a move that was stopped half-way is damaged: the old Home's parts"
+        raise MachineError(
+            f"{msg} are in incoming/old of that folder, the new one's in incoming/tree",
+            path=os.fsdecode(place.state_path),
+        )
     if not place.exists:
         with contextlib.suppress(FileExistsError):
             os.mkdir(place.path, 0o700)
@@ -172,18 +197,24 @@ def complete_journal(place: HomePlace, state: int) -> None:
                 # What is no longer in the tree is in the Home already.
                 if kind_at(tree, name) is not None:
                     _set_aside(home, old, name)
-                    os.rename(name, name, src_dir_fd=tree, dst_dir_fd=home)
+                    _move_to(tree, home, name)
+            _give_modes(home, journal)
+            record = journal.get("record")
+            kept = record.get("keep_old") if isinstance(record, dict) else None
+            if isinstance(kept, str):
+                _look_alike(old, home)
+                # What was carried over is there twice: the old Home is kept with its own.
+                for name in names(tree):
+                    _set_aside(tree, old, name)
         finally:
             os.close(tree)
             os.close(old)
         os.fsync(home)
-        record = journal.get("record")
         if isinstance(record, dict):
-            record = {**record, "inode": os.fstat(home).st_ino}
+            if isinstance(kept, str):
+                _keep(incoming, OLD, os.fsencode(kept))
+            record = {**record, **_identity(home), "keep_old": None}
             write_json(state, LAST_MOVE, {"moves": [record]})
-            kept = record.get("keep_old")
-            if isinstance(kept, str) and kind_at(incoming, OLD) is not None:
-                os.rename(OLD, os.fsencode(kept), src_dir_fd=incoming)
     finally:
         os.close(home)
         os.close(incoming)
@@ -193,12 +224,55 @@ def complete_journal(place: HomePlace, state: int) -> None:
 
 def _set_aside(home: int, old: int, name: bytes) -> None:
     if kind_at(home, name) is not None:
-        try:
-            os.rename(name, name, src_dir_fd=home, dst_dir_fd=old)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
-                raise
-            os.rename(name, name + b".again", src_dir_fd=home, dst_dir_fd=old)
+        if kind_at(old, name) is not None:
+            remove(old, name)  # it was set aside before, and has come back since
+        mode = _mode_of(home, name)
+        _move_to(home, old, name)
+        if mode is not None:
+            os.chmod(name, mode, dir_fd=old)
+
+
+def _mode_of(folder: int, name: bytes) -> int | None:
+    """The mode of a folder; None for anything else."""
+    info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    return stat.S_IMODE(info.st_mode) if stat.S_ISDIR(info.st_mode) else None
+
+
+def _move_to(source: int, target: int, name: bytes) -> None:
+    """Rename into another folder. A folder has to be writable for that; its mode is lost."""
+    try:
+        os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+    except PermissionError:
+        if _mode_of(source, name) is None:
+            raise
+        os.chmod(name, 0o700, dir_fd=source)
+        os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+
+
+def _give_modes(home: int, journal: dict[str, object]) -> None:
+    modes = journal.get("modes")
+    for name in _listed(journal, "replace"):
+        mode = modes.get(name.decode()) if isinstance(modes, dict) else None
+        if isinstance(mode, int) and _mode_of(home, name) not in (None, mode):
+            os.chmod(name, mode & 0o777, dir_fd=home)
+
+
+def _look_alike(folder: int, other: int) -> None:
+    """Give a folder the mode of another, and its owner where the process may."""
+    info = os.fstat(other)
+    if os.geteuid() == 0:
+        os.fchown(folder, info.st_uid, info.st_gid)
+    os.fchmod(folder, stat.S_IMODE(info.st_mode))
+
+
+def _keep(folder: int, name: bytes, kept: bytes) -> None:
+    """Move an old Home to where it is to be kept, unless that was done before."""
+    try:
+        os.rename(name, kept, src_dir_fd=folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        os.rmdir(name, dir_fd=folder)  # what is to be kept is never removed
 
 
 def _listed(journal: dict[str, object], key: str) -> list[bytes]:

@@ -22,6 +22,9 @@ OPEN_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 CREATE_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 UTF8_NAMES: Final = sys.getfilesystemencoding().lower() in ("utf-8", "utf8")
+# What opening a folder says of what is none; a link is the one or the other by the system.
+NO_FOLDER: Final = (errno.ENOTDIR, errno.ELOOP)
+
 _MOST_OPEN: Final = 64
 
 
@@ -209,10 +212,13 @@ class Folders:
         self._open.clear()
 
 
-def copy_file(source_fd: int, source: bytes, target_fd: int, target: bytes) -> None:
-    """Copy a file with its mode and mtime, sharing blocks where the file system can.
+def copy_file(
+    source_fd: int, source: bytes, target_fd: int, target: bytes, *, mode: int | None = None
+) -> None:
+    """Copy a file with its mtime, sharing blocks where the file system can.
 
-    The target must not be there. Raises ``OSError``.
+    It gets ``mode``, or the file's own where that is None, and the owner where the process may
+    give files away. The target must not be there. Raises ``OSError``.
     """
     reading = os.open(source, OPEN_FILE, dir_fd=source_fd)
     try:
@@ -220,7 +226,9 @@ def copy_file(source_fd: int, source: bytes, target_fd: int, target: bytes) -> N
         writing = os.open(target, CREATE_FILE, 0o600, dir_fd=target_fd)
         try:
             copy_bytes(reading, writing)
-            os.fchmod(writing, stat.S_IMODE(info.st_mode))
+            if os.geteuid() == 0:
+                os.fchown(writing, info.st_uid, info.st_gid)
+            os.fchmod(writing, stat.S_IMODE(info.st_mode) if mode is None else mode)
             os.utime(writing, ns=(info.st_atime_ns, info.st_mtime_ns))
         finally:
             os.close(writing)

@@ -161,7 +161,8 @@ class _Receiver:
         self._manifest = reader.manifest
         self._options = options
         self._report = Report(reader.manifest)
-        place = HomePlace(home)
+        self._run = os.urandom(16).hex()  # tells what this run made from what another one did
+        self._place = place = HomePlace(home)
         self._state_is_new = not os.path.lexists(place.state_path)
         if self._state_is_new:
             _whose(place, self._manifest, options)  # a Home that is refused gets no working state
@@ -178,10 +179,14 @@ class _Receiver:
             raise
         self._stage: Stage | None = None
         try:
+            if not HomePlace(home).is_state(state):
+                raise Refusal("home-busy", "try again", place=place.shown)
             tidy(place, state)
+            if not options.dry_run:
+                place.move_state_beside(state)
             self._place = HomePlace(home)  # a commit that was completed may have made it
             self._fields = _whose(self._place, self._manifest, options)
-            self._keep_old = _checked_keep_old(self._place, options.keep_old)
+            self._keep_old: bytes | None = None
             self._home = self._place.open() if self._place.exists else None
             if self._home is not None:
                 self._open.append(self._home)
@@ -215,6 +220,7 @@ class _Receiver:
             and switch.get("move") == self._manifest.move
         ):
             return self._already_in_place(switch)
+        self._keep_old = _checked_keep_old(self._place, self._options.keep_old)
         if self._options.dry_run:
             self._begin(_DRY_RUN)
         elif phase == "files":
@@ -277,6 +283,7 @@ class _Receiver:
                     "agent": self._manifest.agent.id,
                     "copy": copy,
                     "staged": name == STAGED,
+                    "run": self._run,
                 },
             )
             fresh = True
@@ -350,6 +357,7 @@ class _Receiver:
             "agent": manifest.agent.id,
             "phase": manifest.phase,
             "switch": switch,
+            "run": self._run,
         }
         self._report.way = put_in_place(
             self._place, self._state, record, keep_old=self._keep_old
@@ -374,7 +382,10 @@ class _Receiver:
             assembly.carry_rest((FILES,))
         if self._options.dry_run:
             return
-        assembly.write_agent(self._fields)
+        if manifest.phase == "files" and self._fields.get("id") == manifest.agent.id:
+            assembly.carry(AGENT_FILE)  # all but the files is left alone
+        else:
+            assembly.write_agent(self._fields)
         assembly.finish_folders(self._owner())
 
     def _take_staged(self, assembly: Assembly, tops: tuple[bytes, ...]) -> None:

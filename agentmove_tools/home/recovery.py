@@ -14,11 +14,12 @@ from agentmove_tools.home.exchange import (
     complete_journal,
     last_move,
 )
-from agentmove_tools.home.folders import kind_at, open_below, remove
-from agentmove_tools.home.layout import CONVERSATIONS, FILES, HARNESS, MEMORY
+from agentmove_tools.home.folders import OPEN_FOLDER, kind_at, names, open_below, remove
+from agentmove_tools.home.layout import CONVERSATIONS, EVENTS, FILES, HARNESS, MEMORY
 from agentmove_tools.home.state import INCOMING, STAGED, TREE, Lock, read_json
 from agentmove_tools.home.walk import walk
-from agentmove_tools.stream.paths import FILE
+from agentmove_tools.refusals import Refusal
+from agentmove_tools.stream.paths import FILE, FOLDER
 
 if TYPE_CHECKING:
     from agentmove_tools.home.state import HomePlace
@@ -27,22 +28,22 @@ STAGED_MOVE = b"move.json"
 
 
 def finish_interrupted(place: HomePlace) -> None:
-    """Complete a commit that was left half-way, for a command that only reads the Home.
+    """Bring in order what a killed receiver left, for a command that only reads the Home.
 
-    Only one without an exchange can be; after it the Home is whole. Raises ``Refusal``
-    (home-busy), ``MachineError`` and ``OSError``.
+    After it the Home is whole. Raises ``Refusal`` (home-busy), where a commit without an exchange
+    is going on, ``MachineError`` and ``OSError``.
     """
     state = place.open_state(make=False)
     if state is None:
         return
     try:
-        if kind_at(state, JOURNAL) is None:
-            return
-        lock = Lock(state, place.shown)
-        try:
-            complete_journal(place, state)
-        finally:
-            lock.release()
+        if kind_at(state, JOURNAL) is not None:
+            with Lock(state, place.shown):
+                complete_journal(place, state)
+        elif kind_at(state, INCOMING) is not None:
+            # The Home is whole already; this finds the staged copy again, if it can be had.
+            with contextlib.suppress(OSError, Refusal), Lock(state, place.shown):
+                tidy(place, state)
     finally:
         os.close(state)
 
@@ -76,7 +77,7 @@ def _was_exchanged(place: HomePlace, state: int) -> bool:
     """Whether ``incoming`` holds the old Home, and not a new one that was never put in place."""
     record = last_move(place, state)
     begun = read_incoming(state)
-    return record is not None and begun is not None and record.get("move") == begun.get("move")
+    return record is not None and begun is not None and record.get("run") == begun.get("run")
 
 
 def read_incoming(state: int) -> dict[str, object] | None:
@@ -104,14 +105,19 @@ def stage_again(state: int) -> None:
     """Make ``incoming`` the staged copy that it came from.
 
     The old Home's files may already be in it, as hard links; a staged copy shares nothing with the
-    Home, so those go, and so does all that is no part of a copy.
+    Home, so those go, and so does all that ``have`` does not list: it travels in full.
     """
     remove(state, STAGED)
-    tree = open_below(state, INCOMING + b"/" + TREE)
     try:
-        for entry in os.listdir(tree):
-            if os.fsencode(entry) not in (FILES, MEMORY, HARNESS):
-                remove(tree, os.fsencode(entry))
+        tree = open_below(state, INCOMING + b"/" + TREE)
+    except FileNotFoundError:
+        remove(state, INCOMING)  # it was put in place, and is gone since
+        return
+    try:
+        for name in names(tree):
+            if name not in (FILES, MEMORY, HARNESS):
+                remove(tree, name)
+        _keep_only(tree, HARNESS, CONVERSATIONS.rpartition(b"/")[2])
         for top in (FILES, MEMORY, CONVERSATIONS):
             _drop_shared(tree, top)
     finally:
@@ -119,16 +125,54 @@ def stage_again(state: int) -> None:
     os.rename(INCOMING, STAGED, src_dir_fd=state, dst_dir_fd=state)
 
 
-def _drop_shared(tree: int, top: bytes) -> None:
+def _keep_only(tree: int, path: bytes, kept: bytes) -> None:
     try:
-        root = open_below(tree, top)
+        folder = _open_own(tree, path)
     except (FileNotFoundError, NotADirectoryError):
         return
     try:
-        for _, kind, folder, name in walk(root, top):
+        for name in names(folder):
+            if name != kept:
+                remove(folder, name)
+    finally:
+        os.close(folder)
+
+
+def _drop_shared(tree: int, top: bytes) -> None:
+    try:
+        root = _open_own(tree, top)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    try:
+        for _, kind, folder, name in walk(root, top, any_names=True):
             if kind == FILE:
                 info = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
-                if stat.S_ISREG(info.st_mode) and info.st_nlink > 1:
+                if info.st_nlink > 1 or (top == CONVERSATIONS and name != EVENTS):
                     os.unlink(name, dir_fd=folder.fd)
+            elif kind == FOLDER:
+                _make_own(folder.fd, name)
     finally:
         os.close(root)
+
+
+def _open_own(root: int, path: bytes) -> int:
+    """As ``open_below``, where the folders may have their last modes already."""
+    fd = os.dup(root)
+    try:
+        for name in path.split(b"/"):
+            if kind_at(fd, name) == stat.S_IFDIR:
+                _make_own(fd, name)
+            below = os.open(name, OPEN_FOLDER, dir_fd=fd)
+            os.close(fd)
+            fd = below
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _make_own(folder: int, name: bytes) -> None:
+    """Give a folder the mode of a staged one: the one it is to have may lock its owner out."""
+    info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if stat.S_IMODE(info.st_mode) != 0o700:
+        os.chmod(name, 0o700, dir_fd=folder)

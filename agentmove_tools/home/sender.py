@@ -125,7 +125,7 @@ class Sender:
 
     def _held(self, tops: tuple[bytes, ...]) -> Iterator[tuple[bytes, str, int, bytes]]:
         """What lies under ``tops``, sorted: path, kind, mode, and digest or target."""
-        leave_out = self._exclude if self._exclude else None
+        leave_out = self._exclude or None
         state = self._place.state_for_index()
         holdings = Holdings(state)
         try:
@@ -148,11 +148,13 @@ class Sender:
         def look_up(folder: Folder) -> None:
             folder.digests = bytes(index.resolve(folder))
 
-        inodes = {inode for _, inode in self._own}
         try:
             root = open_below(self._home, top)
         except (FileNotFoundError, NotADirectoryError):
             return
+        # A pipe's inode number may well be a file's: the device tells them apart.
+        device = os.fstat(root).st_dev
+        inodes = {inode for own_device, inode in self._own if own_device == device}
         try:
             for path, kind, folder, name in walk(
                 root, top, signs=True, leave_out=leave_out, entered=look_up
@@ -240,7 +242,7 @@ class Sender:
             ) from None
 
     def _bad_links(self, *, after: bytes) -> Iterator[bytes]:
-        leave_out = self._exclude if self._exclude else None
+        leave_out = self._exclude or None
         for top in (FILES, PACKAGE, SKILLS, MEMORY):
             try:
                 root = open_below(self._home, top)

@@ -40,7 +40,6 @@ class Unsteady(Exception):
 
 
 
-
 class Pieces:
     """The first ``size`` bytes of an open file, which is closed when they are no longer needed."""
 
@@ -178,7 +177,7 @@ class SnapshotReader:
         )
         if same and after.st_ctime_ns < before:
             return True
-        if self._still and not same:
+        if not same and (self._still or after.st_size <= info.st_size):
             return False
         # It was written just now. A file that only grows still held what was read of it.
         return _hash_first(fd, info.st_size) == digest
@@ -196,7 +195,8 @@ class SnapshotReader:
             return os.dup(file.fileno())
 
 
-_NO_FILE: Final = (errno.ELOOP, errno.ENXIO)  # a link, or a socket, took its place
+# A link, a socket, a folder or a FIFO took its place.
+_NO_FILE: Final = (errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.EAGAIN)
 
 
 def _snapshot(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from agentmove_tools.home.contract import NOTHING_HELD, Record
 from agentmove_tools.home.conversations import one_form_of
-from agentmove_tools.home.folders import kind_at, names, open_below
+from agentmove_tools.home.folders import NO_FOLDER, kind_at, names, open_below
 from agentmove_tools.home.layout import (
     AGENT_FILE,
     CONNECTIONS,
@@ -101,7 +101,7 @@ class FileSource:
 
     def files(self, held: Mapping[bytes, bytes]) -> Iterator[Record]:
         """All that lies under ``files/``, itself first."""
-        return self._tree(FILES, held, self._exclude if self._exclude else None)
+        return self._tree(FILES, held, self._exclude or None)
 
     def memory(self, held: Mapping[bytes, bytes], *, notes: bool) -> Iterator[Record]:
         """All that lies under ``memory/``, itself first, the notes among it where asked for."""
@@ -122,15 +122,29 @@ class FileSource:
         return [folder + b"/" + name for name in self._names(folder) if name not in known]
 
     def _names(self, folder: bytes) -> list[bytes]:
-        """The names in a folder of the Home, sorted; none where it is no folder."""
-        try:
-            fd = open_below(self._home, folder)
-        except (FileNotFoundError, NotADirectoryError):
+        """The names in a folder of the Home, sorted; none where it is not there."""
+        fd = self._open(folder)
+        if fd is None:
             return []
         try:
             return names(fd)
         finally:
             os.close(fd)
+
+    def _open(self, path: bytes) -> int | None:
+        """Open a folder of the Home; None where it is not there.
+
+        What is there and is no folder stops the sender: what lies behind a link would be lost.
+        """
+        try:
+            return open_below(self._home, path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            why = f"it cannot be read: {error.strerror}"
+            if error.errno in NO_FOLDER:
+                why = "it, or what it lies in, is no folder; links are not followed"
+            raise MachineError(why, path=path.decode("utf-8", "backslashreplace")) from error
 
     # -- trees
 
@@ -153,9 +167,8 @@ class FileSource:
         held: Mapping[bytes, bytes],
         leave_out: Callable[[bytes], bool] | None = None,
     ) -> Iterator[Record]:
-        try:
-            root = open_below(self._home, top)
-        except (FileNotFoundError, NotADirectoryError):
+        root = self._open(top)
+        if root is None:
             return
         try:
             for found in walk(
@@ -172,7 +185,7 @@ class FileSource:
             os.close(root)
 
     def _look_up(self, folder: Folder) -> None:
-        folder.digests = self._index.resolve(folder)
+        folder.digests = bytes(self._index.resolve(folder))
 
     def _record(self, found: Found, held: Mapping[bytes, bytes]) -> Record | None:
         path, kind, folder, name = found
@@ -233,9 +246,8 @@ class FileSource:
     def _single(self, path: bytes) -> Iterator[Record]:
         """The one file at ``path``, where it is there; a link is handed over as one."""
         above, _, name = path.rpartition(b"/")
-        try:
-            fd = open_below(self._home, above)
-        except (FileNotFoundError, NotADirectoryError):
+        fd = self._open(above)
+        if fd is None:
             return
         try:
             kind = kind_at(fd, name)
@@ -270,6 +282,9 @@ class FileSource:
     def _conversations(self, held: Mapping[bytes, bytes]) -> Iterator[Record]:
         threads = [CONVERSATIONS + b"/" + name for name in self._names(CONVERSATIONS)]
         for thread in sorted(threads, key=lambda path: path + b"/"):
+            if self._kind(thread) != stat.S_IFDIR:
+                self._say(thread, "not sent: a conversation is a folder")
+                continue
             events = thread + b"/" + EVENTS
             theirs = held.get(events)
             record = self._unchanged(thread, theirs) if theirs is not None else None
@@ -281,11 +296,20 @@ class FileSource:
             for other in self._others(thread, (EVENTS, THREAD)):
                 self._say(other, "not sent: it is no part of a conversation")
 
+    def _kind(self, path: bytes) -> int | None:
+        above, _, name = path.rpartition(b"/")
+        fd = self._open(above)
+        if fd is None:
+            return None
+        try:
+            return kind_at(fd, name)
+        finally:
+            os.close(fd)
+
     def _unchanged(self, thread: bytes, theirs: bytes) -> Record | None:
         """The conversation without its content, if the index knows that the other end has it."""
-        try:
-            fd = open_below(self._home, thread)
-        except (FileNotFoundError, NotADirectoryError):
+        fd = self._open(thread)
+        if fd is None:
             return None
         try:
             info = os.stat(EVENTS, dir_fd=fd, follow_symlinks=False)

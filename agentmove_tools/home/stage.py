@@ -11,7 +11,7 @@ import errno
 import os
 from typing import TYPE_CHECKING, Final
 
-from agentmove_tools.home.folders import CREATE_FILE, Folders, remove
+from agentmove_tools.home.folders import CREATE_FILE, Folders, copy_file, remove
 from agentmove_tools.home.layout import is_held
 from agentmove_tools.home.system import write_all
 from agentmove_tools.stream.paths import FILE, FOLDER
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 PLAIN_MODE: Final = 0o644
 _BILLION: Final = 1_000_000_000
+# A file that is being put together lies beside the tree, so that no half of it is ever staged.
+_NEW_FILE: Final = b"../new.tmp"
 _IN_THE_WAY: Final = (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
 
 
@@ -139,13 +141,46 @@ class Stage:
         return fd
 
     def write(self, path: bytes, content: Iterable[bytes | memoryview], mode: int) -> None:
-        """Write a file of the receiver's own making. Raises ``OSError``."""
-        fd = self._create(path, mode)
+        """Write a file of the receiver's own making, at its path once it is whole.
+
+        Raises ``OSError``, and what ``content`` raises.
+        """
+        fd = self._new_file()
         try:
             for piece in content:
                 write_all(fd, piece)
+            os.fchmod(fd, mode)
+            if self._owner is not None:
+                os.fchown(fd, *self._owner)
         finally:
             os.close(fd)
+        above, _, name = path.rpartition(b"/")
+        folder = self.folders.get(above, make=True)
+        try:
+            os.rename(_NEW_FILE, name, src_dir_fd=self.tree, dst_dir_fd=folder)
+        except OSError as error:
+            if error.errno not in _IN_THE_WAY:
+                raise
+            self._clear(path)
+            os.rename(_NEW_FILE, name, src_dir_fd=self.tree, dst_dir_fd=folder)
+
+    def copy(self, folder: int, name: bytes, path: bytes, *, mode: int | None = None) -> None:
+        """Copy the file ``name`` of an open folder to ``path``, where it is once it is whole.
+
+        It gets ``mode``, or the file's own where that is None, its mtime, and its owner where the
+        process may give files away. A file there is replaced. Raises ``OSError``.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(_NEW_FILE, dir_fd=self.tree)
+        copy_file(folder, name, self.tree, _NEW_FILE, mode=mode)
+        above, _, own = path.rpartition(b"/")
+        target = self.folders.get(above, make=True)
+        os.rename(_NEW_FILE, own, src_dir_fd=self.tree, dst_dir_fd=target)
+
+    def _new_file(self) -> int:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(_NEW_FILE, dir_fd=self.tree)
+        return os.open(_NEW_FILE, CREATE_FILE, 0o600, dir_fd=self.tree)
 
     def close(self) -> None:
         """Close the folders that were kept open; ``tree`` is the caller's."""

@@ -56,9 +56,14 @@ class HomePlace:
         self.mounted = self.exists and info.st_dev != parent.st_dev
         beside = os.path.join(self.parent, b"." + self.name + b".lnk-move")
         inside = os.path.join(self.path, WORKING_STATE)
-        self.beside = not self.mounted and (
-            os.path.isdir(beside) or os.access(self.parent, os.W_OK | os.X_OK)
+        # One that is there is gone on with, whatever this user may do in the parent.
+        self.can_lie_beside = not self.mounted and (
+            os.path.lexists(beside) or os.access(self.parent, os.W_OK | os.X_OK)
         )
+        self.beside = self.can_lie_beside and (
+            os.path.lexists(beside) or not os.path.lexists(inside)
+        )
+        self._beside_path = beside
         self.state_path = beside if self.beside else inside
 
     def open(self) -> int:
@@ -95,6 +100,26 @@ class HomePlace:
         return fd
 
 
+    def is_state(self, state: int) -> bool:
+        """Whether the open folder still is this Home's working state."""
+        try:
+            return os.path.samestat(os.lstat(self.state_path), os.fstat(state))
+        except FileNotFoundError:
+            return False
+
+    def move_state_beside(self, state: int) -> bool:
+        """Let a working state in the Home lie beside it from now on, if it can; the lock is held.
+
+        An exchange can be had only then.
+        """
+        if self.beside or not self.can_lie_beside or os.fstat(state).st_uid != os.geteuid():
+            return False
+        try:
+            os.rename(self.state_path, self._beside_path)
+        except OSError:
+            return False
+        return True
+
     def state_for_index(self) -> int | None:
         """Open the working state to remember hashes in; None where that cannot be had."""
         try:
@@ -120,6 +145,12 @@ class Lock:
             os.close(self._fd)
             raise
 
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
     def release(self) -> None:
         """Give it back."""
         os.close(self._fd)
@@ -141,7 +172,7 @@ def read_json(folder: int, name: bytes) -> dict[str, object] | None:
 
 def write_json(folder: int, name: bytes, value: dict[str, object]) -> None:
     """Put ``value`` in place of the file, whole and durable. Raises ``OSError``."""
-    temporary = name + b".%d.tmp" % os.getpid()
+    temporary = name + b".tmp"  # one at a time: the lock is held
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary, dir_fd=folder)
     fd = os.open(

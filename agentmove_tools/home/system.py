@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
 import sys
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2  # Linux: renameat2; macOS: RENAME_SWAP has the same value
 _FICLONE: Final = 0x40049409
+_AT_EMPTY_PATH: Final = 0x1000
+_STATX_BTIME: Final = 0x800
+_STATX_SIZE: Final = 256
+_STX_BTIME: Final = 80  # where a struct statx has the time of birth
 
 # What a kernel or a file system says when it has no exchange; EXDEV and EBUSY: a mount point.
 NO_EXCHANGE: Final = frozenset(
@@ -73,6 +78,22 @@ def sync_file_system(fd: int) -> None:
         # Elsewhere only a sync of everything is offered; the flush of the folder orders it.
         os.sync()
         os.fsync(fd)
+
+
+def birth_of(fd: int) -> int | None:
+    """When an open file was made, in nanoseconds; None where the file system does not say."""
+    if sys.platform != "linux":
+        born = getattr(os.fstat(fd), "st_birthtime", None)
+        return None if born is None else int(born * 1_000_000_000)
+    import ctypes
+
+    call = getattr(_libc(), "statx", None)
+    found = ctypes.create_string_buffer(_STATX_SIZE)
+    if call is None or call(fd, b"", _AT_EMPTY_PATH, ctypes.c_uint(_STATX_BTIME), found) != 0:
+        return None
+    (mask,) = struct.unpack_from("=I", found)
+    seconds, nanoseconds = struct.unpack_from("=qI", found, _STX_BTIME)
+    return int(seconds * 1_000_000_000 + nanoseconds) if mask & _STATX_BTIME else None
 
 
 def clone(source: int, target: int) -> bool:

@@ -1,4 +1,4 @@
-"""Folders as they are read: sorted by path bytes, one folder in memory at a time, no link followed."""
+"""Folders as they are read: sorted by path bytes, one at a time, no link followed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import struct
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from agentmove_tools.home.folders import OPEN_FOLDER, UTF8_NAMES, name_bytes
+from agentmove_tools.home.folders import NO_FOLDER, OPEN_FOLDER, UTF8_NAMES, name_bytes
 from agentmove_tools.refusals import Refusal
 from agentmove_tools.stream.paths import FILE, FOLDER, LINK, MAX_PATH
 
@@ -90,9 +90,9 @@ class Folder:
         with os.scandir(self.fd) as entries:
             for entry in entries:
                 try:
-                    name = entry.name.encode() if plain else self._name(entry.name, any_names)
+                    name = entry.name.encode() if plain else self._name(entry.name, any_names=any_names)
                 except UnicodeEncodeError:
-                    name = self._name(entry.name, any_names)
+                    name = self._name(entry.name, any_names=any_names)
                 if entry.is_file(follow_symlinks=False):
                     if not signs:
                         files.append(name)
@@ -118,7 +118,7 @@ class Folder:
             files.extend(all_signs)
         files.sort()
 
-    def _name(self, name: str, any_names: bool) -> bytes:
+    def _name(self, name: str, *, any_names: bool) -> bytes:
         raw = name_bytes(name)
         return raw if any_names else _checked_name(self.path, raw)
 
@@ -197,9 +197,7 @@ def walk(
                 folder.close()
                 continue
             child = Folder(folder, below, prefix + below, None)
-            try:
-                child.read(signs=signs, any_names=any_names)
-            except (FileNotFoundError, NotADirectoryError):
+            if not _read(child, signs=signs, any_names=any_names):
                 continue
             if entered is not None:
                 entered(child)
@@ -235,9 +233,7 @@ def walk_folders(
             if leave_out is not None and leave_out(path):
                 continue
             child = Folder(folder, name, path, None)
-            try:
-                child.read(signs=True)
-            except (FileNotFoundError, NotADirectoryError):
+            if not _read(child, signs=True):
                 continue
             stack.append((child, _below(child)))
             if len(stack) > _MOST_OPEN:
@@ -246,6 +242,20 @@ def walk_folders(
     finally:
         for folder, _ in stack:
             folder.close()
+
+
+def _read(folder: Folder, *, signs: bool, any_names: bool = False) -> bool:
+    """List a folder; false where it is gone, or something else took its place."""
+    try:
+        folder.read(signs=signs, any_names=any_names)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        if error.errno in NO_FOLDER:
+            return False
+        # The system names only the last part of the path, or nothing.
+        raise OSError(error.errno, error.strerror, folder.path) from None
+    return True
 
 
 def _below(folder: Folder) -> Iterator[bytes]:

@@ -25,7 +25,7 @@ def in_help(text: str) -> set[str]:
     for line in options.splitlines():
         if line.startswith("  -"):
             names = re.split(r"\s{2,}| [A-Z]", line.strip())[0]
-            found.update(re.findall(r"--?[a-zA-Z][\w-]*", names))
+            found.update(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", names))
     return found
 
 

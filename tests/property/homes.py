@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 from typing import Final, TypeAlias
 
 from hypothesis import strategies as st
@@ -14,7 +15,8 @@ from tests.home.builder import File, Folder, Link, Thing, event_lines, one_form,
 
 # Few of them, so that two trees of one Home often have something at the same path.
 _COMMON: Final = ("a", "b", "a-b", "a.b", "a b", "A", "notes.md", "events.jsonl")
-_ODD: Final = ("\n", "-rf", "\\", " ", "...", "e\u0301", "\u00e9", "\u202e", "\x01", "*", "\U0001f600")
+_ODD: Final = ("\n", "-rf", "\\", " ", "...", "e\u0301", "\u00e9", "\u202e", "\x01", "*")
+_PLAIN: Final = ("main", "side", "x y", "\u00fc", "a", "a-b")
 _MODES: Final = (0o644, 0o600, 0o755, 0o400, 0o666)
 
 
@@ -92,103 +94,135 @@ def _flatten(path: bytes, tree: Tree, link_depth: int, found: dict[bytes, Thing]
                 found[below] = Link(b"../" * ups + node.target.encode())
 
 
-names = st.one_of(
-    st.sampled_from(_COMMON),
-    st.sampled_from(_ODD),
-    st.text(
-        st.characters(exclude_characters="/\0", exclude_categories=("Cs",)), min_size=1, max_size=9
-    ).filter(lambda name: name not in (".", "..")),
-)
-plain_names = st.sampled_from(("main", "side", "x y", "\u00fc", "a", "a-b"))
-leaves = st.one_of(
-    st.builds(File, st.binary(max_size=40), st.sampled_from(_MODES)),
-    st.builds(Climbing, st.integers(0, 3), names),
-)
+class Chance:
+    """Draws Homes. ``size`` bounds how much is in one, and is what a failure is shrunk by.
 
+    Hypothesis draws the seed and the size only: to let it draw each name takes far longer than
+    the moves do.
+    """
 
-def _folders(children: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
-    return st.dictionaries(names, children, max_size=4)
+    def __init__(self, seed: int, size: int) -> None:
+        self._random = Random(seed)
+        self._size = size
 
+    def name(self) -> str:
+        """The name of a file or folder."""
+        kind = self._random.randrange(8)
+        if kind < 4:
+            return self._random.choice(_COMMON)
+        if kind < 7:
+            return self._random.choice(_ODD)
+        return self.text() or "x"
 
-_nodes: st.SearchStrategy[Node] = st.recursive(leaves, _folders, max_leaves=10)
-trees: st.SearchStrategy[Tree] = st.dictionaries(names, _nodes, max_size=5)
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-    .map(lambda number: round(number, 3) if abs(number) < 1e9 else 0.5)
-    | st.text(st.characters(exclude_categories=("Cs",)), max_size=8),
-    lambda children: st.lists(children, max_size=3)
-    | st.dictionaries(st.text(st.characters(exclude_categories=("Cs",)), max_size=4), children,
-                      max_size=3),
-    max_leaves=5,
-)
-_events = st.lists(values, max_size=4).map(tuple)
-_jobs = st.dictionaries(
-    st.tuples(st.sampled_from(("waiting", "firing", "ending")), plain_names), values, max_size=3
-).map(
-    lambda jobs: {
-        f"{place}/{name}": {"id": name, "what": value} for (place, name), value in jobs.items()
-    }
-)
+    def text(self) -> str:
+        """A few characters of any script, controls among them."""
+        count = self._random.randrange(9)
+        text = "".join(
+            chr(self._random.randrange(*self._random.choice(_RANGES))) for _ in range(count)
+        )
+        return text.replace("/", "_").replace("\0", "_").strip(".")
 
-parts: st.SearchStrategy[Parts] = st.builds(
-    Parts,
-    files=trees,
-    memory=trees,
-    skills=st.dictionaries(names, st.dictionaries(names, _nodes, max_size=3), max_size=2),
-    package=trees,
-    notes=st.none() | st.binary(max_size=20),
-    instructions=st.none() | st.binary(max_size=20),
-    conversations=st.dictionaries(plain_names, _events, max_size=3),
-    threads=st.dictionaries(plain_names, st.just(b"{}") | st.binary(max_size=9), max_size=2),
-    connections=st.dictionaries(plain_names, st.binary(max_size=20), max_size=2),
-    jobs=_jobs,
-    day=st.none() | st.tuples(st.text("0123456789-", max_size=10), st.integers(0, 99)),
-)
+    def data(self) -> bytes:
+        """Some content, often the same, so that files can be mistaken for each other."""
+        return self._random.choice(
+            (b"", b"a", b"b", b"a\n", self._random.randbytes(self._random.randrange(2000)))
+        )
 
+    def file(self) -> File:
+        return File(self.data(), self._random.choice(_MODES))
 
-@st.composite
-def edited_trees(draw: Callable[[st.SearchStrategy[object]], object], tree: Tree) -> Tree:
-    """A tree after some time: things kept, taken away, changed in kind, put beside, gone into."""
-    result: Tree = {}
-    for name, node in tree.items():
-        change = draw(st.sampled_from(("keep", "keep", "keep", "remove", "replace", "mode", "go in")))
-        if change == "keep" or (change == "go in" and not isinstance(node, dict)):
-            result[name] = node
-        elif change == "mode" and isinstance(node, File):
-            result[name] = replace(node, mode=draw(st.sampled_from(_MODES)))  # type: ignore[arg-type]
-        elif change == "go in" and isinstance(node, dict):
-            result[name] = draw(edited_trees(node))  # type: ignore[assignment]
-        elif change != "remove":
-            result[name] = draw(_nodes)  # type: ignore[assignment]
-    more = draw(trees)
-    assert isinstance(more, dict)
-    if draw(st.booleans()):
-        result.update(more)
-    return result
+    def node(self, depth: int) -> Node:
+        """A file, a link, or a folder, which may be empty."""
+        kind = self._random.randrange(10)
+        if kind < 5:
+            return self.file()
+        if kind < 7:
+            return Climbing(self._random.randrange(4), self.name())
+        return self.tree(depth + 1) if depth < 4 else {}
 
+    def tree(self, depth: int = 0) -> Tree:
+        """What is in a folder."""
+        count = self._random.randrange(self._size + 1) if depth < 4 else 0
+        return {self.name(): self.node(depth) for _ in range(count)}
 
-@st.composite
-def edited(
-    draw: Callable[[st.SearchStrategy[object]], object], before: Parts, *, append_only: bool
-) -> Parts:
-    """A Home after some time. Its conversations only grew, or (not ``append_only``) are cut too."""
-    after = draw(parts)
-    assert isinstance(after, Parts)
-    conversations: Conversations = {}
-    for thread, events in before.conversations.items():
-        more = draw(_events)
-        assert isinstance(more, tuple)
+    def value(self, depth: int = 0) -> object:
+        """A JSON value."""
+        kind = self._random.randrange(8 if depth < 3 else 6)
+        if kind == 6:
+            return [self.value(depth + 1) for _ in range(self._random.randrange(3))]
+        if kind == 7:
+            return {self.text(): self.value(depth + 1) for _ in range(self._random.randrange(3))}
+        return self._random.choice((None, True, -1, 10**20, 0.5, 1.25, self.text(), self.text()))
+
+    def events(self) -> tuple[object, ...]:
+        return tuple(self.value() for _ in range(self._random.randrange(self._size)))
+
+    def some(self, most: int) -> list[str]:
+        """A few plain names."""
+        return self._random.sample(_PLAIN, self._random.randrange(min(most, self._size) + 1))
+
+    def maybe(self) -> bytes | None:
+        return self.data() if self._random.random() < 0.6 else None
+
+    def parts(self) -> Parts:
+        """A whole Home."""
+        places = ("waiting", "firing", "ending")
+        jobs = {name: self._random.choice(places) for name in self.some(3)}
+        return Parts(
+            files=self.tree(),
+            memory=self.tree(),
+            skills={self.name(): self.tree(1) for _ in range(self._random.randrange(3))},
+            package=self.tree(2),
+            notes=self.maybe(),
+            instructions=self.maybe(),
+            conversations={name: self.events() for name in self.some(3)},
+            threads={name: self.data() for name in self.some(2)},
+            connections={name: self.data() for name in self.some(2)},
+            jobs={f"{place}/{n}": {"id": n, "v": self.value()} for n, place in jobs.items()},
+            day=("2026-01-01", 2) if self._random.random() < 0.5 else None,
+        )
+
+    def edited_tree(self, tree: Tree) -> Tree:
+        """A tree after some time: things kept, taken away, replaced by another kind, added."""
+        result: Tree = {}
+        for name, node in tree.items():
+            change = self._random.randrange(8)
+            if change == 0:
+                continue
+            if change == 1:
+                result[name] = self.node(1)
+            elif change == 2 and isinstance(node, File):
+                result[name] = replace(node, mode=self._random.choice(_MODES))
+            elif isinstance(node, dict):
+                result[name] = self.edited_tree(node)
+            else:
+                result[name] = node
+        if self._random.random() < 0.5:
+            result.update(self.tree(2))
+        return result
+
+    def edited(self, before: Parts, *, append_only: bool) -> Parts:
+        """A Home after some time; its conversations grew, or were cut (not ``append_only``)."""
+        after = self.parts()
+        conversations: Conversations = {}
+        for thread, events in before.conversations.items():
+            if append_only:
+                conversations[thread] = events + self.events()
+            elif self._random.random() < 0.7:
+                conversations[thread] = events[: self._random.randrange(len(events) + 1)]
         if append_only:
-            conversations[thread] = events + more
-        elif draw(st.booleans()):
-            count = draw(st.integers(0, len(events)))
-            assert isinstance(count, int)
-            conversations[thread] = events[:count]
-    for thread, events in after.conversations.items():
-        if append_only:
-            conversations.setdefault(thread, events)
-    files, memory = draw(edited_trees(before.files)), draw(edited_trees(before.memory))
-    return replace(after, files=files, memory=memory, conversations=conversations)
+            conversations = {**after.conversations, **conversations}
+        return replace(
+            after,
+            files=self.edited_tree(before.files),
+            memory=self.edited_tree(before.memory),
+            conversations=conversations,
+        )
+
+
+_RANGES: Final = ((1, 128), (0x80, 0xD800), (0xE000, 0x110000))
+
+chances = st.builds(Chance, st.integers(0, 2**32 - 1), st.integers(1, 6))
 
 
 def bring(folder: Path, before: Mapping[bytes, Thing], after: Mapping[bytes, Thing]) -> None:

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tests.home.builder import (
     MOVE,
@@ -23,7 +22,7 @@ from tests.home.builder import (
     take,
     travelling,
 )
-from tests.property.homes import Parts, bring, edited, parts
+from tests.property.homes import Chance, Parts, bring, chances
 
 few = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
@@ -63,21 +62,21 @@ def expected(sender: Path, before: Snapshot | None = None) -> Snapshot:
 
 
 @few
-@given(parts)
-def test_one_step(content: Parts) -> None:
+@given(chances)
+def test_one_step(chance: Chance) -> None:
     """A switch alone makes an equal Home where there was none."""
     with folder() as here:
-        sender = made(here / "sender", content)
+        sender = made(here / "sender", chance.parts())
         move(sender, here / "receiver", "switch")
         assert travelling(snapshot(here / "receiver")) == expected(sender)
 
 
 @few
-@given(st.data())
-def test_copy_and_switch(data: st.DataObject) -> None:
+@given(chances)
+def test_copy_and_switch(chance: Chance) -> None:
     """A copy, then whatever the agent does, then the switch: the receiver has the last state."""
-    first = data.draw(parts)
-    last = data.draw(edited(first, append_only=True))
+    first = chance.parts()
+    last = chance.edited(first, append_only=True)
     with folder() as here:
         sender = made(here / "sender", first)
         move(sender, here / "receiver", "copy")
@@ -92,11 +91,11 @@ def test_copy_and_switch(data: st.DataObject) -> None:
 
 
 @few
-@given(st.data())
-def test_into_an_existing_home(data: st.DataObject) -> None:
+@given(chances)
+def test_into_an_existing_home(chance: Chance) -> None:
     """Whatever the receiver held becomes what the sender holds, its own longer threads aside."""
-    theirs = data.draw(parts)
-    own = data.draw(edited(theirs, append_only=False))
+    theirs = chance.parts()
+    own = chance.edited(theirs, append_only=False)
     with folder() as here:
         sender = made(here / "sender", theirs)
         receiver = made(here / "receiver", own)
@@ -110,11 +109,11 @@ def test_into_an_existing_home(data: st.DataObject) -> None:
 
 
 @few
-@given(st.data())
-def test_there_and_back(data: st.DataObject) -> None:
+@given(chances)
+def test_there_and_back(chance: Chance) -> None:
     """The agent moves, works there, and moves back over its old Home; only what is new is sent."""
-    first = data.draw(parts)
-    last = data.draw(edited(first, append_only=True))
+    first = chance.parts()
+    last = chance.edited(first, append_only=True)
     with folder() as here:
         one = made(here / "one", first)
         two = here / "two"
@@ -132,11 +131,11 @@ def test_there_and_back(data: st.DataObject) -> None:
 
 
 @few
-@given(parts)
-def test_the_same_bytes_each_time(content: Parts) -> None:
+@given(chances)
+def test_the_same_bytes_each_time(chance: Chance) -> None:
     """The same Home, manifest and have give the same stream, whoever wrote the manifest."""
     with folder() as here:
-        sender = made(here / "sender", content)
+        sender = made(here / "sender", chance.parts())
         manifest = manifest_of(sender, "switch", move=MOVE)
         assert manifest_of(sender, "switch", move=MOVE) == manifest
         stream = stream_of(sender, manifest=manifest)
@@ -144,11 +143,11 @@ def test_the_same_bytes_each_time(content: Parts) -> None:
 
 
 @few
-@given(st.data())
-def test_files_alone(data: st.DataObject) -> None:
-    """The files phase makes ``files/`` the sender's, but it cannot remove files, and leaves the rest."""
-    theirs = data.draw(parts)
-    own = data.draw(edited(theirs, append_only=False))
+@given(chances)
+def test_files_alone(chance: Chance) -> None:
+    """The files phase makes ``files/`` the sender's, removes no file, and leaves the rest."""
+    theirs = chance.parts()
+    own = chance.edited(theirs, append_only=False)
     with folder() as here:
         sender = made(here / "sender", theirs)
         receiver = made(here / "receiver", own)
