@@ -78,6 +78,8 @@ def command(
 
     if on_diverged not in ("refuse", "keep-both"):
         raise UsageError("--on-diverged is refuse or keep-both")
+    if dry_run and drop_staged:
+        raise UsageError("--dry-run changes nothing, and --drop-staged does: not both at once")
     any_links = check_links_option(links)
     target = os.fsencode(home)
     options = receiver.Options(

@@ -87,6 +87,7 @@ class Assembly:
         self._share = share
         self._dry = dry
         self._removed = frozenset(reader.manifest.removed or ())
+        self._gone: set[bytes] = set()  # of those, what was staged
         self._taken: dict[bytes, bytes] = {}  # digests of what the stream did not bring
 
     # -- files/ and memory/
@@ -169,6 +170,9 @@ class Assembly:
                         doubtful.append(path)
                 elif seen != kind and not (seen is None and kind == FILE and keep(path)):
                     os.unlink(name, dir_fd=folder.fd)
+                    if path in self._removed:
+                        self._gone.add(path)
+                        self._report.count(path, "removed")
         finally:
             os.close(root)
         self._remove_empty(doubtful)
@@ -198,7 +202,8 @@ class Assembly:
                 if kind_of(path) is not None:
                     continue
                 if path in self._removed:
-                    self._report.count(path, "removed")
+                    if path not in self._gone:
+                        self._report.count(path, "removed")
                     continue
                 if self._place_held(folder.fd, name, path):
                     self._report.count(path, "kept")
@@ -584,6 +589,7 @@ class Assembly:
 
         The Home itself keeps its own, and its owner; ``owner`` is given the others.
         """
+        self._stage.drop_unfinished()
         folders = [
             path
             for path, kind, _, _ in walk(self._stage.tree, b"", any_names=True)

@@ -19,6 +19,7 @@ import zlib
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from agentmove_tools.home.system import write_all
 from agentmove_tools.stream.have import render_rows
 
 if TYPE_CHECKING:
@@ -197,8 +198,7 @@ class IndexWriter:
         self._name = name
         self._temporary = b""
         if folder is None:
-            with tempfile.TemporaryFile() as file:
-                self._fd = os.dup(file.fileno())
+            self._fd = _nameless()
         else:
             self._temporary = name + b".%d.tmp" % os.getpid()
             with contextlib.suppress(FileNotFoundError):
@@ -209,7 +209,11 @@ class IndexWriter:
                 0o600,
                 dir_fd=folder,
             )
-        os.write(self._fd, _MAGIC)
+        try:
+            os.write(self._fd, _MAGIC)
+        except BaseException:
+            self.drop()
+            raise
         # The file system's own clock, which need not be this machine's.
         self._now = os.fstat(self._fd).st_mtime_ns
         self._size = len(_MAGIC)
@@ -262,8 +266,23 @@ class IndexWriter:
     def _flush(self) -> None:
         data = memoryview(b"".join(self._pieces))
         self._pieces.clear()
-        while data:
-            data = data[os.write(self._fd, data) :]
+        start = os.lseek(self._fd, 0, os.SEEK_CUR)
+        try:
+            write_all(self._fd, data)
+        except OSError:
+            if self._folder is None:
+                raise
+            self._forget()
+            write_all(self._fd, data[os.lseek(self._fd, 0, os.SEEK_CUR) - start :])
+
+    def _forget(self) -> None:
+        """Go on in a nameless file: without room to remember, this run still knows it all."""
+        fd = _nameless()
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        while piece := os.read(self._fd, 1 << 18):
+            write_all(fd, piece)
+        self.drop()
+        self._fd, self._folder = fd, None
 
     def keep(self) -> int:
         """Finish the index and put it in place; its open file is the caller's.
@@ -286,6 +305,11 @@ class IndexWriter:
         if self._temporary and self._folder is not None:
             with contextlib.suppress(OSError):
                 os.unlink(self._temporary, dir_fd=self._folder)
+
+
+def _nameless() -> int:
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 _times = struct.Struct("<8xqq12x").unpack

@@ -374,7 +374,8 @@ class _Receiver:
             self._take_staged(assembly, tops)
         assembly.complete_trees(tops)
         if manifest.phase == "switch":
-            receiver.complete(manifest.collections or COLLECTIONS)
+            spoken_for = COLLECTIONS if manifest.collections is None else manifest.collections
+            receiver.complete(spoken_for)
             assembly.finish_trees(tops)
             assembly.carry_rest(MOVED)
         else:

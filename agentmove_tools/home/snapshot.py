@@ -2,7 +2,7 @@
 
 A small file is read once into memory, a large one into a nameless temporary file. The file's times
 say whether it was written meanwhile; where they cannot (it was written just now), it is read again
-and the two readings must agree. During a switch the agent should be still, so any change stops it.
+a little later and the two readings must agree. During a switch the agent should be still, so any change stops it.
 """
 
 from __future__ import annotations
@@ -74,6 +74,16 @@ class SnapshotReader:
         self._spool = spool
         self._own = own
 
+    def is_own(self, folder: int, name: bytes) -> bool:
+        """Whether the file is the program's own, such as its output. Raises ``OSError``."""
+        if not self._own:
+            return False
+        try:
+            info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return (info.st_dev, info.st_ino) in self._own
+
     def read(
         self,
         folder: int,
@@ -97,7 +107,7 @@ class SnapshotReader:
             data = os.read(fd, FIRST_READ)
             info = os.fstat(fd)
             if not stat.S_ISREG(info.st_mode):
-                raise Gone
+                raise self._gone(path)
             if self._own and (info.st_dev, info.st_ino) in self._own:
                 return None
             if info.st_size == len(data) < FIRST_READ and info.st_ctime_ns < before:
@@ -112,13 +122,16 @@ class SnapshotReader:
                 os.close(fd)
 
     def _cannot(self, error: OSError, path: bytes) -> Exception:
+        if error.errno in _NO_FILE:
+            return self._gone(path)
         shown = path.decode("utf-8", "backslashreplace")
-        if isinstance(error, FileNotFoundError | NotADirectoryError) or error.errno in _NO_FILE:
-            if not self._still:
-                return Gone()
-            msg = "it vanished during a switch: stop the agent first"
-            return MachineError(msg, path=shown)
         return MachineError(f"it cannot be read: {os.strerror(error.errno or 0)}", path=shown)
+
+    def _gone(self, path: bytes) -> Exception:
+        if not self._still:
+            return Gone()
+        msg = "it vanished during a switch: stop the agent first"
+        return MachineError(msg, path=path.decode("utf-8", "backslashreplace"))
 
     def _read_longer(
         self, fd: int, path: bytes, known: Callable[[bytes, os.stat_result], bytes | None] | None
@@ -169,17 +182,19 @@ class SnapshotReader:
         return _snapshot(info, digest.digest(), Pieces(spool, size))
 
     def _settled(self, fd: int, info: os.stat_result, before: int, digest: bytes) -> bool:
+        """Whether the file held what was just read of it, all of it at one time."""
         after = os.fstat(fd)
-        same = (after.st_size, after.st_mtime_ns, after.st_ctime_ns) == (
-            info.st_size,
-            info.st_mtime_ns,
-            info.st_ctime_ns,
-        )
-        if same and after.st_ctime_ns < before:
-            return True
-        if not same and (self._still or after.st_size <= info.st_size):
+        if _times(after) == _times(info):
+            if after.st_ctime_ns < before:
+                return True
+            # It was written just now, and a write may be under way: it is looked at again later.
+            wait = after.st_ctime_ns + _TICK - time.time_ns()
+            time.sleep(min(max(wait, 0), _TICK) / _SECOND)
+            if _times(os.fstat(fd)) != _times(info):
+                return False
+        elif self._still or after.st_size <= info.st_size:
             return False
-        # It was written just now. A file that only grows still held what was read of it.
+        # A file that only grows still held what was read of it.
         return _hash_first(fd, info.st_size) == digest
 
     def temporary(self) -> int:
@@ -195,13 +210,22 @@ class SnapshotReader:
             return os.dup(file.fileno())
 
 
-# A link, a socket, a folder or a FIFO took its place.
-_NO_FILE: Final = (errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.EAGAIN)
+# It is gone, or a link, a socket, a folder or a FIFO took its place.
+_NO_FILE: Final = (
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.ELOOP,
+    errno.ENXIO,
+    errno.EISDIR,
+    errno.EAGAIN,
+)
 
 
-def _snapshot(
-    info: os.stat_result, digest: bytes, content: bytes | Pieces
-) -> Snapshot:
+def _times(info: os.stat_result) -> tuple[int, int, int]:
+    return info.st_size, info.st_mtime_ns, info.st_ctime_ns
+
+
+def _snapshot(info: os.stat_result, digest: bytes, content: bytes | Pieces) -> Snapshot:
     return info.st_mode & 0o777, info.st_mtime_ns // _SECOND, info.st_size, digest, content
 
 

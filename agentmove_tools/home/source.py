@@ -113,7 +113,11 @@ class FileSource:
     def not_sent(self) -> list[bytes]:
         """What else the Home holds, by path: none of it is part of a move."""
         known = (*MOVED, AGENT_FILE, WORKING_STATE)
-        found = [name for name in names(self._home) if name not in known]
+        found = [
+            name
+            for name in names(self._home)
+            if name not in known and not self._reader.is_own(self._home, name)
+        ]
         found += self._others(HARNESS, _HARNESS_PARTS)
         found += self._others(SCHEDULE, _SCHEDULE_PARTS)
         return found

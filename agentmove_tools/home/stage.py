@@ -74,9 +74,14 @@ class Stage:
             self._put_link(entry)
 
     def _put_file(self, entry: Entry, content: Iterable[bytes | memoryview], mode: int) -> None:
-        fd = self._create(entry.path, mode)
         if mode != PLAIN_MODE:
             self.modes[entry.path] = mode
+        if not self.fresh and not isinstance(content, tuple):
+            # Its hash is known only at its end; what was staged before stands until then.
+            self.write(entry.path, content, mode, mtime=entry.mtime)
+            self.bytes_written += entry.size
+            return
+        fd = self._create(entry.path, mode)
         try:
             if self._dry and is_held(entry.path):
                 for _ in content:
@@ -140,8 +145,15 @@ class Stage:
             raise
         return fd
 
-    def write(self, path: bytes, content: Iterable[bytes | memoryview], mode: int) -> None:
-        """Write a file of the receiver's own making, at its path once it is whole.
+    def write(
+        self,
+        path: bytes,
+        content: Iterable[bytes | memoryview],
+        mode: int,
+        *,
+        mtime: int | None = None,
+    ) -> None:
+        """Write a file that is at its path only once it is whole; ``mtime`` in seconds.
 
         Raises ``OSError``, and what ``content`` raises.
         """
@@ -152,6 +164,11 @@ class Stage:
             os.fchmod(fd, mode)
             if self._owner is not None:
                 os.fchown(fd, *self._owner)
+            if mtime is not None:
+                os.utime(fd, ns=(mtime * _BILLION, mtime * _BILLION))
+        except BaseException:
+            self.drop_unfinished()
+            raise
         finally:
             os.close(fd)
         above, _, name = path.rpartition(b"/")
@@ -170,16 +187,19 @@ class Stage:
         It gets ``mode``, or the file's own where that is None, its mtime, and its owner where the
         process may give files away. A file there is replaced. Raises ``OSError``.
         """
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(_NEW_FILE, dir_fd=self.tree)
+        self.drop_unfinished()
         copy_file(folder, name, self.tree, _NEW_FILE, mode=mode)
         above, _, own = path.rpartition(b"/")
         target = self.folders.get(above, make=True)
         os.rename(_NEW_FILE, own, src_dir_fd=self.tree, dst_dir_fd=target)
 
-    def _new_file(self) -> int:
+    def drop_unfinished(self) -> None:
+        """Remove a file that was never finished, such as a killed process leaves."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(_NEW_FILE, dir_fd=self.tree)
+
+    def _new_file(self) -> int:
+        self.drop_unfinished()
         return os.open(_NEW_FILE, CREATE_FILE, 0o600, dir_fd=self.tree)
 
     def close(self) -> None:

@@ -79,6 +79,9 @@ class HomePlace:
         Raises ``OSError``, and ``MachineError`` where it is somebody else's.
         """
         if make:
+            if not self.beside and not self.exists:
+                msg = "there is no such folder, and this user cannot make it: make it first"
+                raise MachineError(msg, path=self.shown)
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self.state_path, 0o700)
         try:
@@ -88,6 +91,9 @@ class HomePlace:
         except OSError as error:
             if error.errno in (errno.ENOTDIR, errno.ELOOP):
                 msg = "the working state beside the Home is no folder: remove it"
+                raise MachineError(msg, path=os.fsdecode(self.state_path)) from None
+            if isinstance(error, PermissionError):
+                msg = "another user worked on this Home before: run as that user"
                 raise MachineError(msg, path=os.fsdecode(self.state_path)) from None
             raise
         owner = os.fstat(fd).st_uid

@@ -84,6 +84,10 @@ class Input:
         """Say that all that was taken is checked."""
         self._checked = self._place
 
+    def pass_accepted(self) -> None:
+        """Pass on what was accepted, though nothing more will be read."""
+        self._pass_on()
+
     def _fill(self, count: int) -> None:
         """Have ``count`` bytes ready to be taken, or all that are left of the input."""
         self._pass_on()

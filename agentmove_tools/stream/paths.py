@@ -121,6 +121,22 @@ def check_link(path: bytes, target: bytes) -> None:
         raise Refusal("entry-link", f"the target {shown!r} climbs out", path=path)
 
 
+def check_any_link(path: bytes, target: bytes) -> None:
+    """As ``check_link`` where links may point anywhere (``--links any``).
+
+    They still stand only where an agent may have links at all: not in place of a top folder, of
+    the notes or a job, say, whose form would then be anything.
+    """
+    parts = path.split(b"/")
+    allowed = (
+        (parts[0] in (b"files", b"memory") and len(parts) > 1 and path != b"memory/notes.md")
+        or (parts[:2] == [b"harness", b"skills"] and len(parts) > 2)
+    )
+    if not allowed:
+        raise Refusal("entry-link", "a link cannot stand here", path=path)
+    check_target(path, target)
+
+
 def check_target(path: bytes, target: bytes) -> None:
     """Refuse (entry-link) a target that no link can have: too long, not UTF-8, empty."""
     if not target or len(target) > MAX_PATH or b"\0" in target:

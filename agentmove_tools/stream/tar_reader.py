@@ -18,11 +18,11 @@ from agentmove_tools.stream.paths import (
     LINK,
     MANIFEST_NAME,
     Seen,
+    check_any_link,
     check_folder,
     check_link,
     check_place,
     check_plain,
-    check_target,
 )
 from agentmove_tools.stream.tar_header import (
     BLOCK,
@@ -134,6 +134,10 @@ class MoveReader:
         """The SHA-256 of a file that was in the stream so far."""
         return self._seen.digest_of(path)
 
+    def pass_accepted(self) -> None:
+        """Pass on what was checked so far, after a refusal. Raises what the sink raises."""
+        self._input.pass_accepted()
+
     # -- the entries
 
     def __iter__(self) -> Iterator[Entry]:
@@ -192,7 +196,7 @@ class MoveReader:
         if kind is LINK:
             target = header.target
             if self._any_links:
-                check_target(path, target)
+                check_any_link(path, target)
             else:
                 check_link(path, target)
         elif kind is FILE:

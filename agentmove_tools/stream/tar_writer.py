@@ -14,11 +14,11 @@ from agentmove_tools.stream.paths import (
     FOLDER,
     LINK,
     MANIFEST_NAME,
+    check_any_link,
     check_folder,
     check_link,
     check_place,
     check_plain,
-    check_target,
 )
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class MoveWriter:
         """Write a symbolic link's entry. Raises ``Refusal``."""
         self._check(path, LINK)
         if self._any_links:
-            check_target(path, target)
+            check_any_link(path, target)
         else:
             check_link(path, target)
         self._add(self._headers(path, LINK, 0o777, 0, mtime, target, b""))

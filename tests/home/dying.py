@@ -73,14 +73,17 @@ def _watched(before: Callable[[str], None]) -> None:
     exchange.sync_file_system = wrap("sync", exchange.sync_file_system, skip=True)
 
 
-def die_at(number: int, work: Callable[[], object]) -> bool:
-    """Run ``work`` in a child that is killed just before its call ``number``; whether it was."""
+def die_at(number: int, work: Callable[[], object], *, of: str | None = None) -> bool:
+    """Run ``work`` in a child that is killed just before its call ``number``; whether it was.
+
+    Counted are all calls, or those of one name.
+    """
 
     def child() -> None:
         count = itertools.count(1)
 
-        def before(_: str) -> None:
-            if next(count) == number:
+        def before(name: str) -> None:
+            if of in (None, name) and next(count) == number:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         _watched(before)

@@ -6,7 +6,7 @@ import errno
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -150,13 +150,11 @@ class Case:
 
     def holds_after(self, where: str) -> None:
         """What must hold after a kill; ``where`` says which one it was."""
-        left = whole(self.home)
-        if not (self.state / "journal.json").exists():
-            assert left in (self.old, self.new), f"{where}: {_difference(left, self.new)}"
-        elif left not in (self.old, self.new):
+        if (self.state / "journal.json").exists():
             have_of(self.home)
-            left = whole(self.home)
-            assert not _difference(left, self.new), where
+            assert not _difference(whole(self.home), self.new), where
+        left = whole(self.home)
+        assert left in (self.old, self.new), f"{where}: {_difference(left, self.new)}"
         have_of(self.home)
         assert whole(self.home) == left, where
         self.ends_well(where)
@@ -173,8 +171,10 @@ class Case:
             assert not _difference(whole(self.kept), self.old), where
 
 
-def _die_everywhere(case: Case, *, dense: int, sparse: int) -> None:
-    for number in case.points(dense=dense, sparse=sparse):
+def _die_everywhere(
+    case: Case, *, dense: int, sparse: int, points: Iterable[int] = ()
+) -> None:
+    for number in (*case.points(dense=dense, sparse=sparse), *points):
         case.reset()
         where = f"killed before call {number} of {len(case.calls)}: {case.calls[number - 1]}"
         assert die_at(number, case.apply), where
@@ -183,27 +183,27 @@ def _die_everywhere(case: Case, *, dense: int, sparse: int) -> None:
 
 def test_killed_switch_over_an_old_home(folder: Path) -> None:
     """The Home is the old agent or the new one, and the switch again ends in the new one."""
-    _die_everywhere(Case(folder), dense=60, sparse=60)
+    _die_everywhere(Case(folder), dense=40, sparse=30)
 
 
 def test_killed_switch_of_a_staged_copy(folder: Path) -> None:
     """The same, where a copy came before."""
-    _die_everywhere(Case(folder, staged=True), dense=30, sparse=50)
+    _die_everywhere(Case(folder, staged=True), dense=20, sparse=25)
 
 
 def test_killed_switch_to_a_new_home(folder: Path) -> None:
     """The same, where there was no Home: then there is none, or all of it."""
-    _die_everywhere(Case(folder, old=False), dense=20, sparse=30)
+    _die_everywhere(Case(folder, old=False), dense=15, sparse=15)
 
 
 def test_killed_switch_that_keeps_the_old_home(folder: Path) -> None:
     """The old Home ends up where it is to be kept, whole, whenever the receiver was killed."""
-    _die_everywhere(Case(folder, keep_old=True), dense=40, sparse=60)
+    _die_everywhere(Case(folder, keep_old=True), dense=35, sparse=30)
 
 
 def test_killed_files(folder: Path) -> None:
     """The same for the Home's files alone."""
-    _die_everywhere(Case(folder, "files"), dense=30, sparse=30)
+    _die_everywhere(Case(folder, "files"), dense=20, sparse=15)
 
 
 def test_killed_copy(folder: Path) -> None:
@@ -211,7 +211,7 @@ def test_killed_copy(folder: Path) -> None:
     case = Case(folder, "copy")
     assert case.new == case.old
     staged = snapshot(case.state / "staged")
-    for number in case.points(dense=10, sparse=30):
+    for number in case.points(dense=5, sparse=20):
         case.reset()
         where = f"killed before call {number}: {case.calls[number - 1]}"
         assert die_at(number, case.apply), where
@@ -234,14 +234,15 @@ def test_killed_switch_without_an_exchange(
     monkeypatch.setattr(exchange, "exchange", none)
     case = Case(folder, keep_old=keep_old)
     assert "journal" not in case.calls
-    _die_everywhere(case, dense=90, sparse=20)
+    first = len(case.calls) - case.calls[::-1].index("exchange")
+    _die_everywhere(case, dense=0, sparse=5, points=range(first, min(first + 45, len(case.calls) + 1)))
 
 
 def test_killed_again_and_again(folder: Path) -> None:
     """A receiver that is killed while it brings a killed one's work in order loses nothing."""
     case = Case(folder, staged=True)
     total = len(case.calls)
-    for first in range(total // 2, total + 1, 9):
+    for first in range(total // 2, total + 1, 14):
         case.reset()
         where = f"killed before call {first} of {total}: {case.calls[first - 1]}"
         assert die_at(first, case.apply), where

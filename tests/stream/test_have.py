@@ -6,7 +6,7 @@ import tracemalloc
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentmove_tools.refusals import UsageError
@@ -211,6 +211,7 @@ def test_a_folder_without_files_leaves_no_comma() -> None:
 NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1)
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(
         NAMES.filter(lambda name: name not in (".", "..")), st.binary(min_size=32, max_size=32)

@@ -5,7 +5,7 @@ import posixpath
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentmove_tools.refusals import Refusal, UsageError
@@ -251,6 +251,7 @@ LINKED = ((1, b"files"), (2, b"memory/vec"), (3, b"harness/skills/pdf"))
 NAMES = st.sampled_from([b"..", b"a", b"b", b".", b"", b"..."])
 
 
+@settings(deadline=None)
 @given(
     top=st.sampled_from(LINKED),
     below=st.lists(st.sampled_from([b"a", b"b"]), min_size=1, max_size=4),

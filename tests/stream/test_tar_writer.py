@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentmove_tools.refusals import MachineError, Refusal
@@ -176,6 +176,7 @@ def test_a_size_that_the_header_cannot_hold_goes_into_a_record(size: int) -> Non
         assert member.size == size
 
 
+@settings(deadline=None)
 @given(
     name=st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1),
     repeat=st.integers(1, 120),

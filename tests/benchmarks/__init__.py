@@ -1,0 +1,1 @@
+"""What ``make bench`` runs: times against the tools that do the like, and peak memory."""

@@ -1,0 +1,171 @@
+"""``python -m tests.benchmarks [ROW ...]``: measure, and print what came of it.
+
+The exit status is 1 when a row is over its limit, or could not be run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from tests.benchmarks.homes import MIB, Data
+from tests.benchmarks.measure import ROOT, BrokenRunError, take_turns
+from tests.benchmarks.memory import MEMORY_ROWS, MemoryRow
+from tests.benchmarks.rows import ROWS, Row
+
+_IN_MEMORY: Final = Path("/dev/shm")
+_ON_DISK: Final = Path("/var/tmp")  # a disk's on most machines, where /tmp may be in memory
+_LINE: Final = "{:<17}{:<25}{:>10}{:>10}{:>8}{:>14}{:>9}  {}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the rows that are asked for; give the exit status."""
+    asked = _parser().parse_args(arguments)
+    times, memories = _chosen(asked)
+    compileall.compile_dir(ROOT / "agentmove_tools", quiet=1)
+    good = True
+    with _folders(asked.memory_folder, asked.disk_folder) as (memory, disk):
+        data = Data(memory, disk, asked.scale)
+        if times:
+            print(f"medians of {asked.repeat} runs in turn, after one to warm up")
+            header = ("row", "against", "ours", "theirs", "ratio", "min-max", "at most", "")
+            print(_LINE.format(*header))
+        for row in times:
+            good &= _time(row, data, asked.repeat)
+        if memories:
+            print("peak memory, MiB")
+            print(_LINE.format("row", "tool", "", "", "peak", "", "at most", ""))
+        for memory_row in memories:
+            good &= _weigh(memory_row, data)
+    return 0 if good else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    names = [row.name for row in (*ROWS, *MEMORY_ROWS)]
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks", description="Measure the tools against their like."
+    )
+    parser.add_argument(
+        "rows", nargs="*", metavar="ROW", help=f"only these, of: {', '.join(names)}"
+    )
+    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="pairs of runs [5]")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, metavar="F", help="multiply all sizes and counts"
+    )
+    parser.add_argument("--memory-only", action="store_true", help="no times")
+    parser.add_argument(
+        "--huge", action="store_true", help="10 GiB and a million entries too: takes many minutes"
+    )
+    parser.add_argument(
+        "--memory-folder",
+        type=Path,
+        default=_IN_MEMORY if _IN_MEMORY.is_dir() else None,
+        metavar="FOLDER",
+        help="a folder in memory [/dev/shm]",
+    )
+    parser.add_argument(
+        "--disk-folder",
+        type=Path,
+        default=_ON_DISK,
+        metavar="FOLDER",
+        help="a folder on a disk [/var/tmp]",
+    )
+    return parser
+
+
+def _chosen(asked: argparse.Namespace) -> tuple[list[Row], list[MemoryRow]]:
+    names = set(asked.rows)
+    unknown = names - {row.name for row in (*ROWS, *MEMORY_ROWS)}
+    if unknown:
+        _parser().error(f"no such row: {', '.join(sorted(unknown))}")
+    if asked.repeat < 1:
+        _parser().error("--repeat is at least 1")
+    times = [row for row in ROWS if not asked.memory_only and (not names or row.name in names)]
+    memories = [
+        row for row in MEMORY_ROWS if (row.name in names if names else asked.huge or not row.huge)
+    ]
+    return times, memories
+
+
+@contextmanager
+def _folders(memory: Path | None, disk: Path) -> Iterator[tuple[Path, Path]]:
+    """A folder in memory and one on the disk, which go with all that is in them at the end.
+
+    Nothing is removed before: a disk that still frees a large tree is slow for a long time.
+    """
+    if memory is None:
+        print("no /dev/shm: what should lie in memory lies on the disk")
+    made = [
+        Path(tempfile.mkdtemp(prefix="lnk-bench-", dir=place)) for place in (memory or disk, disk)
+    ]
+    try:
+        yield made[0], made[1]
+    finally:
+        for folder in made:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _time(row: Row, data: Data, repeat: int) -> bool:
+    """Run one row of times and print it; say whether its limit holds."""
+    lacking = [name for name in row.needs if shutil.which(name) is None]
+    if lacking:
+        print(f"{row.name:<17}not measured: {', '.join(lacking)} is not installed", flush=True)
+        return True
+    try:
+        ours, theirs = row.make(data)
+        times = take_turns(ours, theirs, repeat * row.times)
+    except BrokenRunError as error:
+        return _failed(row.name, error)
+    good = times.ratio <= row.most
+    print(
+        _LINE.format(
+            row.name,
+            row.against,
+            f"{statistics.median(times.ours):.3f} s",
+            f"{statistics.median(times.theirs):.3f} s",
+            f"{times.ratio:.2f}",
+            f"{min(times.ratios):.2f}-{max(times.ratios):.2f}",
+            f"{row.most:.2f}",
+            _verdict(good),
+        ),
+        flush=True,
+    )
+    return good
+
+
+def _weigh(row: MemoryRow, data: Data) -> bool:
+    """Run one row of memory and print a line for each tool; say whether its limit holds."""
+    all_good = True
+    try:
+        for name, peak in row.run(data):
+            good = peak <= row.most
+            all_good &= good
+            most = f"{row.most // MIB}"
+            line = _LINE.format(
+                row.name, name, "", "", f"{peak / MIB:.0f}", "", most, _verdict(good)
+            )
+            print(line, flush=True)
+    except BrokenRunError as error:
+        return _failed(row.name, error)
+    return all_good
+
+
+def _verdict(good: bool) -> str:
+    return "holds" if good else "<- OVER"
+
+
+def _failed(name: str, error: BrokenRunError) -> bool:
+    print(f"{name:<17}<- FAILED: {error}", flush=True)
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())
