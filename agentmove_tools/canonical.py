@@ -1,17 +1,19 @@
 """The one form of a JSON value (Move Stream, section 7).
 
 Two senders must hash the same event the same. Python's own scanner and encoder, which are written
-in C, give the one form for nearly every text; the hooks below notice the rest (numbers that Python
-lays out otherwise, or cannot hold), and only then a slower writer of ours is used.
+in C, give the one form for nearly every text; the hooks below notice the rest: small numbers, which
+Python lays out otherwise, and integers too long for it, which a slower writer of ours writes.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
 import re
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from agentmove_tools.refusals import Refusal
@@ -24,23 +26,28 @@ if TYPE_CHECKING:
 MAX_DEPTH: Final = 127
 MAX_LINE: Final = 64 << 20  # bytes of one line
 _PIECE: Final = 1 << 18
-_LONG_INTEGER: Final = 4000  # digits; Python converts up to 4300, in quadratic time
+# Python converts fewer digits than this whatever its limit is set to; with none, in quadratic time.
+_LONG_INTEGER: Final = 640
 
-# Everything in a text that is neither a string nor a bracket is passed over.
-_BRACKETS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
-_ESCAPES: Final = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
-_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
-_CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+# A string, or what there is of one that does not end. It never tries a second way to match, which
+# would be quadratic in a text made for it.
+_STRING: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
+_STRINGS: Final = re.compile(_STRING.encode(), re.DOTALL)
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+# How Python writes the numbers that the one form writes with fewer zeros, or with more.
+_SMALL: Final = re.compile(_STRING + r"|([0-9])(?:\.([0-9]+))?e-0([5-9])", re.DOTALL)
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_LONE_SURROGATE: Final = re.compile(
+    rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|[c-fC-F](?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD].)[0-9a-fA-F]{2})"
+)
 
 
-class _Digits(str):
-    """An integer that is kept as its digits."""
+@dataclass(frozen=True, slots=True)
+class LongInteger:
+    """An integer of very many digits, kept as its JSON text."""
 
-    __slots__ = ()
-
-
-class _Odd(Exception):  # noqa: N818 - it is no error
-    """Python's encoder would not give the one form."""
+    digits: str
 
 
 class _Bad(ValueError):
@@ -52,32 +59,56 @@ def canonical(text: bytes) -> bytes:
 
     Raises ``Refusal`` (canon-json), whose ``why`` says what was seen.
     """
-    value, odd = _parse(text)
-    try:
-        if odd:
-            return _write(value).encode()
-        return _encode(value).encode()
-    except UnicodeEncodeError:
-        raise _refusal("a lone surrogate") from None
+    value = parse(text)
+    if _hooks.long:
+        return _write(value).encode()
+    form = _encode(value)
+    if _hooks.small:
+        form = _SMALL.sub(_laid_out, form)
+    return form.encode()
 
 
 def parse(text: bytes) -> object:
     """The value of a JSON text that the one form can hold, as Python's ``json`` gives it.
 
-    An integer over 4000 digits comes as its digits. Raises ``Refusal`` (canon-json).
+    An integer of over 640 digits comes as a ``LongInteger``. Raises ``Refusal`` (canon-json).
     """
-    return _parse(text)[0]
+    try:
+        decoded = text.decode()
+    except UnicodeDecodeError:
+        raise _refusal("it is not UTF-8") from None
+    # The scanner goes as deep as Python's stack; this also bounds it before it starts.
+    if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _is_too_deep(text):
+        raise _refusal(f"it is nested over {MAX_DEPTH} deep")
+    # A value under a key that comes again is dropped, so its surrogates are looked for here.
+    if _SURROGATE.search(text) and _LONE_SURROGATE.search(text.replace(rb"\\", b"--")):
+        raise _refusal("a lone surrogate")
+    start = len(decoded) - len(decoded.lstrip(_SPACE))
+    if start == len(decoded):
+        raise _refusal("there is no value")
+    _hooks.small = _hooks.long = False
+    try:
+        value, end = _hooks.scan(decoded, start)
+    except json.JSONDecodeError as error:
+        raise _refusal(_said(error)) from None
+    except _Bad as error:
+        raise _refusal(str(error)) from None
+    if end != len(decoded) and decoded[end:].strip(_SPACE):
+        raise _refusal(f"something follows the value, from character {end + 1} on")
+    return value
 
 
 def form_of(value: object) -> bytes:
     """The one form of a value that ``parse`` gave, or one made of the same types.
 
-    Raises ``Refusal`` (canon-json) for a lone surrogate.
+    Raises ``Refusal`` (canon-json) for a lone surrogate, NaN and an infinity.
     """
     try:
         return _write(value).encode()
     except UnicodeEncodeError:
         raise _refusal("a lone surrogate") from None
+    except ValueError:
+        raise _refusal("NaN or an infinity is no JSON value") from None
 
 
 def is_canonical(text: bytes) -> bool:
@@ -97,9 +128,7 @@ def canonical_lines(
     ``drop_unended`` it is not looked into and comes as ``b""``. Raises ``Refusal`` (canon-json)
     naming ``path`` and the line, and what ``source`` raises.
     """
-    number = 0
-    for line, ended in _lines(source, path):
-        number += 1
+    for number, (line, ended) in enumerate(_lines(source, path), 1):
         if not ended and drop_unended:
             yield number, b"", False
             return
@@ -136,7 +165,9 @@ def _lines(source: ByteSource, path: bytes | None) -> Iterator[tuple[bytes, bool
     pieces: list[bytes] = []  # of a line whose end has not come yet
     size = 0
     number = 0
-    while count := source.readinto(view):
+    while (count := source.readinto(view)) != 0:
+        if count is None:  # to take it for the end would lose what comes later
+            raise BlockingIOError(errno.EAGAIN, "the input has no bytes yet and does not wait")
         lines = bytes(view[:count]).split(b"\n")
         pieces.append(lines[0])
         size += len(lines[0])
@@ -163,31 +194,30 @@ class _Hooks(threading.local):
     """What Python's scanner calls for each number; notices what its encoder gets wrong."""
 
     def __init__(self) -> None:
-        self.odd = False
+        self.small = False  # there is a number that Python may lay out otherwise
+        self.long = False  # there is a ``LongInteger``
         self.scan = json.JSONDecoder(
             parse_float=self.real, parse_int=self.integer, parse_constant=self.constant
-        ).scan_once
+        ).raw_decode
 
     def real(self, text: str) -> float:
         value = float(text)
-        if math.isinf(value):
-            msg = "a number past the range of a double"
-            raise _Bad(msg)
-        if "e-" in repr(value):
-            self.odd = True
+        if -1e-4 < value < 1e-4:
+            self.small = True
+        elif math.isinf(value):
+            raise _Bad("a number past the range of a double")
         return value
 
-    def integer(self, text: str) -> int | float | _Digits:
+    def integer(self, text: str) -> int | float | LongInteger:
         if text == "-0":
             return -0.0
         if len(text) > _LONG_INTEGER:
-            self.odd = True
-            return _Digits(text)
+            self.long = True
+            return LongInteger(text)
         return int(text)
 
     def constant(self, text: str) -> object:
-        msg = f"{text} is no JSON value"
-        raise _Bad(msg)
+        raise _Bad(f"{text} is no JSON value")
 
 
 _hooks = _Hooks()
@@ -197,90 +227,42 @@ _encode = json.JSONEncoder(
 _SPACE: Final = " \t\n\r"
 
 
-def _parse(text: bytes) -> tuple[object, bool]:
-    try:
-        decoded = text.decode()
-    except UnicodeDecodeError:
-        raise _refusal("it is not UTF-8") from None
-    # The scanner goes as deep as Python's stack; this also bounds it before it starts.
-    if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
-        raise _refusal(f"it is nested over {MAX_DEPTH} deep")
-    # A value under a key that comes again is dropped, so its surrogates are looked for here.
-    if _SURROGATE.search(text) and _has_lone_surrogate(text):
-        raise _refusal("a lone surrogate")
-    stripped = decoded.strip(_SPACE)
-    if not stripped:
-        raise _refusal("there is no value")
-    _hooks.odd = False
-    try:
-        value, end = _hooks.scan(stripped, 0)
-    except StopIteration:
-        raise _refusal("this is no JSON value") from None
-    except _Bad as error:
-        raise _refusal(str(error)) from None
-    except json.JSONDecodeError as error:
-        raise _refusal(_said(error)) from None
-    if end != len(stripped):
-        raise _refusal("something follows the value")
-    return value, _hooks.odd
-
-
 def _said(error: json.JSONDecodeError) -> str:
-    if _CONTROL.match(error.doc[error.pos : error.pos + 1].encode("utf-8", "replace")):
-        return "a control character in a string"
-    return f"{error.msg[:1].lower()}{error.msg[1:]} at character {error.pos + 1}"
+    what = error.msg.removesuffix(" at")
+    if what == "Invalid control character":
+        what = "a control character in a string"
+    return f"{what[:1].lower()}{what[1:]} at character {error.pos + 1}"
 
 
-def _depth(text: bytes) -> int:
-    depth = deepest = 0
-    for match in _BRACKETS.finditer(text):
-        token = match.group()
-        if token in b"[{":
+def _is_too_deep(text: bytes) -> bool:
+    depth = 0
+    for bracket in _STRINGS.sub(b"", text).translate(None, _NO_BRACKETS):
+        if bracket in b"[{":
             depth += 1
-            deepest = max(deepest, depth)
-        elif token in b"]}":
-            depth -= 1
-    return deepest
-
-
-def _has_lone_surrogate(text: bytes) -> bool:
-    high_end = -1  # where a high surrogate ended that still needs its low one
-    for match in _ESCAPES.finditer(text):
-        code = match.group(1)
-        unit = int(code, 16) if code else 0
-        if 0xDC00 <= unit <= 0xDFFF:
-            if match.start() != high_end:
+            if depth > MAX_DEPTH:
                 return True
-            high_end = -1
         else:
-            if high_end >= 0:
-                return True
-            if 0xD800 <= unit <= 0xDBFF:
-                high_end = match.end()
-    return high_end >= 0
+            depth -= 1
+    return False
 
 
 def _write(value: object) -> str:
-    """Write a value whose numbers Python's encoder would lay out otherwise."""
-    if isinstance(value, _Digits):
-        return str(value)
-    if isinstance(value, float):
-        return _write_float(value)
+    """Write a value part by part, so that it may hold what Python's encoder does not take."""
     if isinstance(value, dict):
         members = (f"{_encode(key)}:{_write(value[key])}" for key in sorted(value))
         return "{" + ",".join(members) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_write, value)) + "]"
-    return _encode(value)
+    if isinstance(value, LongInteger):
+        return value.digits
+    text = _encode(value)
+    return _SMALL.sub(_laid_out, text) if isinstance(value, float) else text
 
 
-def _write_float(value: float) -> str:
-    text = repr(value)
-    mantissa, _, exponent = text.partition("e-")
-    if not exponent:
-        return text
-    power = int(exponent)
-    if power != 5:  # noqa: PLR2004 - the one exponent that is written out and Python is not
-        return f"{mantissa}e-{power}"
-    sign = "-" if mantissa.startswith("-") else ""
-    return f"{sign}0.0000{mantissa.lstrip('-').replace('.', '')}"
+def _laid_out(match: re.Match[str]) -> str:
+    first, rest, power = match.groups("")
+    if not first:
+        return match.group()  # a string
+    if power == "5":
+        return f"0.0000{first}{rest}"
+    return f"{first}.{rest}e-{power}" if rest else f"{first}e-{power}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -13,6 +14,7 @@ import pytest
 
 ROOT: Final = Path(__file__).parent.parent
 VECTORS: Final = ROOT.parent / "shared" / "vectors"
+MEMORY: Final = Path("/dev/shm")
 
 # what would change how a tool behaves, were it set where the tests run
 _UNWANTED: Final = (
@@ -71,6 +73,13 @@ def tool() -> RunTool:
         )
 
     return run
+
+
+@pytest.fixture
+def here() -> Iterator[Path]:
+    """Give an empty folder, in memory where that can be had: a switch syncs its file system."""
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as name:
+        yield Path(name)
 
 
 @pytest.fixture(scope="session")

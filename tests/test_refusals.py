@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from agentmove_tools.refusals import TEXTS
-from tests.conftest import ROOT
+from tests.conftest import ROOT, RunTool
+from tests.home.builder import snapshot
+from tests.refusal_cases import CASES
 
 FIRST, LAST = "envelope-magic", "tree-mismatch"
 
@@ -69,3 +74,38 @@ def test_every_text_is_said_in_the_same_way() -> None:
         assert not text.endswith(".")
         assert not text[0].isupper()
     assert len(set(TEXTS.values())) == len(TEXTS)
+
+
+@pytest.mark.parametrize("code", TEXTS)
+def test_every_code_is_given(tool: RunTool, tmp_path: Path, code: str) -> None:
+    """An executable gives it: exit status 1, one line with the code and the place, no traceback.
+
+    What is on the disk stays as it was, byte for byte, the working state beside a Home aside.
+    """
+    case = CASES[code](tmp_path)
+    before = snapshot(tmp_path)
+    ran = tool(case.tool, *case.arguments, stdin=case.stdin)
+    assert ran.returncode == 1
+    line, _, hint = ran.stderr.decode().partition("\n")
+    assert line.startswith(f"{case.tool}: refused: {code}: ")
+    assert re.fullmatch(rf"({case.tool}: hint: [^\n]+\n)?", hint)
+    rest = line.removeprefix(f"{case.tool}: refused: {code}: ")
+    place, _, message = rest.partition(TEXTS[code])
+    assert TEXTS[code] in rest
+    assert message == "" or message.startswith(": ")
+    if case.place is None:
+        assert place == ""
+    else:
+        assert place.startswith(case.place)
+        assert place.endswith(": ")
+    assert b"lnk-move-4.end" not in ran.stdout
+    after = snapshot(tmp_path)
+    beside = re.compile(rb"[.][^/]+[.]lnk-move(/.*)?")
+    assert {k: v for k, v in after.items() if not beside.fullmatch(k)} == {
+        k: v for k, v in before.items() if not beside.fullmatch(k)
+    }
+
+
+def test_every_case_is_of_a_code() -> None:
+    """A code that is renamed takes its case along."""
+    assert list(CASES) == list(TEXTS)

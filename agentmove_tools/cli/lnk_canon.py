@@ -5,8 +5,7 @@ from __future__ import annotations
 from agentmove_tools.cli.options import JsonErrors, Output, Quiet, Version
 from agentmove_tools.cli.pipes import open_input, open_output
 from agentmove_tools.cli.progress import progress
-
-_BATCH = 1 << 16
+from agentmove_tools.streams import ByteSink, ByteSource
 
 
 def command(
@@ -23,17 +22,32 @@ def command(
         open_output(output, binary=False) as sink,
         progress("lnk-canon", quiet) as meter,
     ):
-        forms: list[bytes] = []
-        size = 0
+        pending = _Pending(meter.watch(source), sink)
         try:
-            for _, form, _ in canonical_lines(meter.watch(source)):
-                forms.append(form)
-                size += len(form) + 1
-                if size > _BATCH:
-                    sink.write(b"\n".join(forms) + b"\n")
-                    forms.clear()
-                    size = 0
+            for _, form, _ in canonical_lines(pending):
+                pending.add(form)
         finally:
             # The lines before one that is refused are good, and come out.
-            if forms:
-                sink.write(b"\n".join(forms) + b"\n")
+            pending.write()
+
+
+class _Pending:
+    """The lines that are ready. They are written before more input is waited for."""
+
+    def __init__(self, source: ByteSource, sink: ByteSink) -> None:
+        self._source = source
+        self._sink = sink
+        self._forms: list[bytes] = []
+
+    def readinto(self, buffer: memoryview | bytearray) -> int | None:
+        self.write()
+        return self._source.readinto(buffer)
+
+    def add(self, form: bytes) -> None:
+        self._forms += (form, b"\n")
+
+    def write(self) -> None:
+        lines = b"".join(self._forms)
+        self._forms.clear()  # first, so that a write that failed is not tried twice
+        if lines:
+            self._sink.write(lines)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agentmove_tools.stream.tar_reader import Entry, MoveReader
+    from agentmove_tools.streams import ByteSink, ByteSource
 
-_BATCH = 1 << 16
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -54,40 +54,50 @@ def command(
         open_output(output, binary=False) as sink,
         progress("lnk-tar-list", quiet) as meter,
     ):
-        reader = MoveReader(
-            meter.watch(source), any_links=any_links, max_bytes=max_bytes, max_entries=max_entries
-        )
-        lines: list[str] = []
-        size = 0
+        lines = _Lines(meter.watch(source), sink)
         try:
-            for entry in reader:
-                line = _line(entry)
-                lines.append(line)
-                size += len(line)
-                if size > _BATCH:
-                    sink.write("".join(lines).encode())
-                    lines.clear()
-                    size = 0
+            for entry in MoveReader(
+                lines, any_links=any_links, max_bytes=max_bytes, max_entries=max_entries
+            ):
+                lines.add(entry)
         finally:
-            # What came before an entry that is refused was good, and is listed.
-            sink.write("".join(lines).encode())
+            lines.flush()  # what came before an entry that is refused was good, and is listed
 
 
-def _line(entry: Entry) -> str:
-    import json  # noqa: PLC0415  (not for --help)
+class _Lines:
+    """Entries as JSON, a line each, written before more of the stream is waited for."""
 
-    value: dict[str, object] = {
-        "path": entry.path.decode(),
-        "kind": entry.kind,
-        "mode": f"{entry.mode:03o}",
-        "mtime": entry.mtime,
-        "size": entry.size,
-    }
-    if entry.sha256 is not None:
-        value["sha256"] = entry.sha256.hex()
-    if entry.target is not None:
-        value["target"] = entry.target.decode()
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n"
+    def __init__(self, source: ByteSource, sink: ByteSink) -> None:
+        import json  # noqa: PLC0415  (not for --help)
+
+        self._source = source
+        self._sink = sink
+        self._lines: list[str] = []
+        self._json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+    def readinto(self, buffer: memoryview | bytearray, /) -> int | None:
+        self.flush()
+        return self._source.readinto(buffer)
+
+    def flush(self) -> None:
+        if self._lines:
+            text = "\n".join([*self._lines, ""])
+            self._lines.clear()
+            self._sink.write(text.encode())
+
+    def add(self, entry: Entry) -> None:
+        value: dict[str, object] = {
+            "path": entry.path.decode(),
+            "kind": entry.kind,
+            "mode": f"{entry.mode:03o}",
+            "mtime": entry.mtime,
+            "size": entry.size,
+        }
+        if entry.sha256 is not None:
+            value["sha256"] = entry.sha256.hex()
+        if entry.target is not None:
+            value["target"] = entry.target.decode()
+        self._lines.append(self._json.encode(value))
 
 
 def _rows(reader: MoveReader) -> Iterator[tuple[str, ...]]:
@@ -116,9 +126,7 @@ def _rows(reader: MoveReader) -> Iterator[tuple[str, ...]]:
 
 
 def _mode(mode: int) -> str:
-    return "".join(
-        letter if mode >> (8 - at) & 1 else "-" for at, letter in enumerate("rwxrwxrwx")
-    )
+    return "".join(letter if mode >> (8 - at) & 1 else "-" for at, letter in enumerate("rwxrwxrwx"))
 
 
 def _time(seconds: int) -> str:

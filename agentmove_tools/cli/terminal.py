@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from agentmove_tools.cli.errors import shown
@@ -38,10 +38,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
     console = Console(markup=False, highlight=False, emoji=False)
     widths = [len(column) for column in columns]
-    left = iter(rows)
-    part = [[shown(cell) for cell in row] for row in islice(left, _ROWS_AT_ONCE)]
     header = True
-    while part or header:
+    for part in _parts(rows):
         for row in part if header else []:
             widths = [max(width, len(cell)) for width, cell in zip(widths, row, strict=True)]
         table = Table(box=None, pad_edge=False, show_header=header)
@@ -52,4 +50,21 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
             table.add_row(*map(Text, row))
         console.print(table)
         header = False
-        part = [[shown(cell) for cell in row] for row in islice(left, _ROWS_AT_ONCE)]
+
+
+def _parts(rows: Iterable[Sequence[str]]) -> Iterator[list[list[str]]]:
+    """The rows in parts, escaped; at least one part. What came before an error comes out too."""
+    left = iter(rows)
+    more = True
+    while more:
+        part: list[list[str]] = []
+        error = None
+        try:
+            for row in islice(left, _ROWS_AT_ONCE):
+                part.append([shown(cell) for cell in row])  # noqa: PERF401 (it may raise midway)
+        except Exception as raised:  # noqa: BLE001 (whatever it is, it is raised again)
+            error = raised
+        yield part
+        if error is not None:
+            raise error
+        more = len(part) == _ROWS_AT_ONCE

@@ -8,11 +8,11 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final
 
+from agentmove_tools.home.carry import Carrier
 from agentmove_tools.home.conversations import appended, compare
 from agentmove_tools.home.digests import hash_file
 from agentmove_tools.home.folders import (
     OPEN_FILE,
-    OPEN_FOLDER,
     Folders,
     kind_at,
     link_file,
@@ -28,9 +28,9 @@ from agentmove_tools.home.layout import (
     EVENTS,
     FILES,
     HARNESS,
+    HARNESS_PARTS,
     INSTRUCTIONS,
     MEMORY,
-    MOVED,
     NOTES,
     PACKAGE,
     PLACES,
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from agentmove_tools.stream.manifest import Manifest
     from agentmove_tools.stream.tar_reader import MoveReader
 
-_HARNESS_PARTS: Final = (b"conversations", b"instructions.md", b"package", b"skills")
 _NOT_EMPTY: Final = (errno.ENOTEMPTY, errno.EEXIST)
 _PAUSED_NAME: Final = b"paused"
 _SECOND: Final = 1_000_000_000
@@ -86,6 +85,7 @@ class Assembly:
         self._report = report
         self._share = share
         self._dry = dry
+        self._carrier = Carrier(stage, home, report, share=share, dry=dry)
         self._removed = frozenset(reader.manifest.removed or ())
         self._gone: set[bytes] = set()  # of those, what was staged
         self._taken: dict[bytes, bytes] = {}  # digests of what the stream did not bring
@@ -101,7 +101,8 @@ class Assembly:
         """
         for top in tops:
             if self._leaves_alone(top):
-                self._carry_children(top, leave=(b"notes.md",) if top == MEMORY else ())
+                self._prune_below(top, lambda _: False)
+                self._carrier.carry_missing(top, leave=NOTES)
                 continue
             self._prune(top)
             if self._home is not None:
@@ -287,7 +288,7 @@ class Assembly:
             self._restore(PACKAGE)
         if "jobs" in collections:
             self._prune_below_or_file(SCHEDULE)
-            self._carry_children(SCHEDULE, leave=(*PLACES, DAY, _PAUSED_NAME))
+            self._carrier.carry_children(SCHEDULE, leave=(*PLACES, DAY, _PAUSED_NAME))
         else:
             self._restore(SCHEDULE)
         # A schedule is paused for the move only, whoever speaks for the jobs.
@@ -295,8 +296,8 @@ class Assembly:
         if folder is not None:
             remove(folder, _PAUSED_NAME)
         self._prune_below_or_file(CONNECTIONS)
-        self._carry_children(CONNECTIONS, leave=())
-        self._carry_children(HARNESS, leave=_HARNESS_PARTS)
+        self._carrier.carry_children(CONNECTIONS, leave=())
+        self._carrier.carry_children(HARNESS, leave=HARNESS_PARTS)
 
     def _prune_below_or_file(self, path: bytes) -> None:
         above, _, name = path.rpartition(b"/")
@@ -324,88 +325,11 @@ class Assembly:
         if folder is not None:
             self._stage.folders.forget_below(path)
             remove(folder, name)
-        self.carry(path)
-
-    # -- what is carried over
-
-    def carry_rest(self, moved: Container[bytes]) -> None:
-        """Carry over what the old Home holds beside ``moved``, the folders that are complete."""
-        if self._home is None:
-            return
-        for name in names(self._home):
-            if name not in moved and name not in (AGENT_FILE, WORKING_STATE):
-                self.carry(name)
-                if name not in MOVED:
-                    self._report.carried.append(name)
-
-    def _carry_children(self, folder: bytes, *, leave: Container[bytes]) -> None:
-        if self._home is None:
-            return
-        try:
-            fd = open_below(self._home, folder)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        try:
-            found = names(fd)
-        finally:
-            os.close(fd)
-        for name in found:
-            if name not in leave:
-                self.carry(folder + b"/" + name)
-
-    def carry(self, path: bytes) -> None:
-        """Carry what the old Home holds at ``path`` over, unless something is there already."""
-        if self._home is None or self._dry:
-            return
-        above, _, name = path.rpartition(b"/")
-        try:
-            source = open_below(self._home, above)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        try:
-            kind = kind_at(source, name)
-            if kind is None:
-                return
-            target = self._stage.folders.get(above, make=True)
-            if kind_at(target, name) is not None:
-                return
-            if kind != stat.S_IFDIR:
-                self._carry_one(source, name, target, path)
-                return
-            os.mkdir(name, 0o700, dir_fd=target)
-            root = os.open(name, OPEN_FOLDER, dir_fd=source)
-            try:
-                self._carry_folder(root, path)
-            finally:
-                os.close(root)
-        finally:
-            os.close(source)
-
-    def _carry_folder(self, root: int, path: bytes) -> None:
-        folders = self._stage.folders
-        for below, kind, folder, name in walk(root, b"", any_names=True):
-            target = folders.get((path + b"/" + below).rpartition(b"/")[0], make=True)
-            if kind == FOLDER:
-                os.mkdir(name, 0o700, dir_fd=target)
-            else:
-                self._carry_one(folder.fd, name, target, path + b"/" + below)
-
-    def _carry_one(self, source: int, name: bytes, target: int, path: bytes) -> None:
-        info = os.stat(name, dir_fd=source, follow_symlinks=False)
-        if stat.S_ISLNK(info.st_mode):
-            os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
-            return
-        # Sharing the file keeps whatever it is: a log that is still open, a socket, attributes.
-        if self._share and link_file(source, name, target, name):
-            return
-        if stat.S_ISREG(info.st_mode):
-            self._stage.copy(source, name, path)
-        else:
-            self._report.pass_over(path, "a socket, FIFO or device: not carried over")
+        self._carrier.carry(path)
 
     # -- conversations
 
-    def complete_conversations(self, spoken_for: bool, *, keep_both: bool) -> None:
+    def complete_conversations(self, *, spoken_for: bool, keep_both: bool) -> None:
         """Append to the old Home's conversations the events that they lack (section 5).
 
         Raises ``Refusal`` (conversation-diverged, canon-json) and ``OSError``.
@@ -429,7 +353,7 @@ class Assembly:
                 if own is not None:
                     os.close(own)
         # Threads that the stream does not hold stay, and so does what else lies in a thread.
-        self._carry_conversations()
+        self._carrier.carry_missing(CONVERSATIONS)
 
     def _open(self, root: int, path: bytes) -> int | None:
         above, _, name = path.rpartition(b"/")
@@ -495,24 +419,15 @@ class Assembly:
         self._stage.folders.forget_below(CONVERSATIONS + b"/" + thread)
         os.rename(thread, name, src_dir_fd=folder, dst_dir_fd=folder)
 
-    def _carry_conversations(self) -> None:
-        if self._home is None:
-            return
-        try:
-            root = open_below(self._home, CONVERSATIONS)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        try:
-            for thread in names(root):
-                path = CONVERSATIONS + b"/" + thread
-                if kind_at(root, thread) != stat.S_IFDIR:
-                    self.carry(path)
-                    continue
-                self._carry_children(path, leave=())
-        finally:
-            os.close(root)
-
     # -- the end
+
+    def carry_rest(self, moved: Container[bytes]) -> None:
+        """Carry over what the old Home holds beside ``moved``, the folders that are complete."""
+        self._carrier.carry_children(b"", leave=(*moved, AGENT_FILE, WORKING_STATE))
+
+    def carry_agent(self) -> None:
+        """Leave ``agent.json`` as the old Home has it."""
+        self._carrier.carry(AGENT_FILE)
 
     def write_agent(self, fields: dict[str, object]) -> None:
         """Write ``agent.json``: the manifest's agent, and what other fields it had."""
@@ -531,10 +446,10 @@ class Assembly:
         text = json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True) + "\n"
         self._stage.write(AGENT_FILE, [text.encode()], 0o644)
 
-    def finish_trees(self, tops: tuple[bytes, ...]) -> None:
+    def finish_trees(self, tops: tuple[bytes, ...], shown: str) -> None:
         """Give skipped files their modes, and hold the whole against the manifest's ``tree``.
 
-        Raises ``Refusal`` (tree-mismatch) and ``OSError``.
+        ``shown`` names the Home in errors. Raises ``Refusal`` (tree-mismatch) and ``OSError``.
         """
         promised = self._manifest.tree if self._manifest.phase == "switch" else None
         if promised is None and self._manifest.modes is None:
@@ -554,6 +469,7 @@ class Assembly:
                 "tree-mismatch",
                 "give the output of a new lnk-have to both lnk-manifest and lnk-tar-create, and "
                 "send the switch again",
+                place=shown,
             )
 
     def _finish_tree(self, root: int, top: bytes, whole: TreeDigest) -> None:

@@ -135,13 +135,13 @@ def one_form_of(
 def compare(own: int | None, theirs: int, path: bytes) -> Comparison:
     """Compare two conversations, event for event, in the one form.
 
-    ``own`` and ``theirs`` are open files, ``own`` None where there is none; ``path`` is for errors. Raises ``Refusal`` (canon-json),
-    naming the line, and ``OSError``.
+    ``own`` and ``theirs`` are open files, ``own`` None where there is none; ``path`` is for
+    errors. Raises ``Refusal`` (canon-json), naming the line, and ``OSError``.
     """
     relation: Relation = "same"
     common = 0
     count = 0
-    mine_all = _events(own, path) if own is not None else iter(())
+    mine_all = _own_events(own, path) if own is not None else iter(())
     for mine, other in zip_longest(mine_all, _events(theirs, path)):
         if other is not None:
             count += 1
@@ -161,6 +161,20 @@ def compare(own: int | None, theirs: int, path: bytes) -> Comparison:
 def _events(fd: int, path: bytes) -> Iterator[bytes]:
     for _, event, _ in canonical_lines(FdSource(fd), path=path):
         yield event
+
+
+def _own_events(fd: int, path: bytes) -> Iterator[bytes]:
+    try:
+        yield from _events(fd, path)
+    except Refusal as refusal:
+        line = refusal.details.get("line")
+        raise Refusal(
+            "canon-json",
+            f"{refusal.why}; it is the receiving Home's own, and not of the stream: mend the line",
+            path=path,
+            place=f"line {line}",
+            line=line,
+        ) from None
 
 
 def events_after(fd: int, skipped: int, path: bytes) -> Iterator[bytes]:

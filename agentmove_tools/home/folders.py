@@ -26,6 +26,7 @@ UTF8_NAMES: Final = sys.getfilesystemencoding().lower() in ("utf-8", "utf8")
 NO_FOLDER: Final = (errno.ENOTDIR, errno.ELOOP)
 
 _MOST_OPEN: Final = 64
+_STEP: Final = 32  # of a deep path, every so many folders are kept open
 
 
 def name_bytes(name: str) -> bytes:
@@ -89,6 +90,7 @@ def _remove_folder(fd: int, name: bytes) -> None:
     # A folder deeper than the descriptors reach is first moved up beside its ancestor, so that
     # the depth on the disk does not matter.
     stack: list[tuple[int, bytes]] = []
+    number = 0
     try:
         _enter(stack, fd, name)
         while stack:
@@ -100,7 +102,9 @@ def _remove_folder(fd: int, name: bytes) -> None:
                 stack.pop()
                 os.rmdir(own_name, dir_fd=above)
             elif len(stack) >= _MOST_OPEN:
-                moved = b".lnk-removing-%d-%d" % (os.getpid(), len(stack))
+                number += 1
+                moved = b".lnk-removing-%d-%d" % (os.getpid(), number)
+                _make_movable(here, deeper)
                 os.rename(deeper, moved, src_dir_fd=here, dst_dir_fd=stack[0][0])
                 while len(stack) > 1:
                     os.close(stack.pop()[0])
@@ -109,6 +113,12 @@ def _remove_folder(fd: int, name: bytes) -> None:
     finally:
         for descriptor, _ in stack:
             os.close(descriptor)
+
+
+def _make_movable(fd: int, name: bytes) -> None:
+    """A folder that its owner may not write cannot be moved out of its own."""
+    if os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode & 0o700 != 0o700:
+        os.chmod(name, 0o700, dir_fd=fd)
 
 
 def _enter(stack: list[tuple[int, bytes]], fd: int, name: bytes) -> None:
@@ -158,9 +168,7 @@ class Folders:
         if above is None:
             above = self._deep(parent, make=make)
         fd = self._open_one(above, name, make=make)
-        if len(self._open) >= _MOST_OPEN:
-            self._forget_first()
-        self._open[path] = fd
+        self._keep(path, fd)
         return fd
 
     def _deep(self, path: bytes, *, make: bool) -> int:
@@ -168,19 +176,29 @@ class Folders:
         kept = self._open.get(path)
         if kept is not None:
             return kept
-        fd = os.dup(self._root)
+        above = path
+        while above and above not in self._open:
+            above = above.rpartition(b"/")[0]
+        fd = os.dup(self._open.get(above, self._root))
         try:
-            for name in path.split(b"/"):
+            rest = path[len(above) :].strip(b"/").split(b"/")
+            for level, name in enumerate(rest, 1):
                 below = self._open_one(fd, name, make=make)
                 os.close(fd)
                 fd = below
+                above = above + b"/" + name if above else name
+                if level % _STEP == 0 and level < len(rest):
+                    self._keep(above, os.dup(fd))
         except BaseException:
             os.close(fd)
             raise
+        self._keep(path, fd)
+        return fd
+
+    def _keep(self, path: bytes, fd: int) -> None:
         if len(self._open) >= _MOST_OPEN:
             self._forget_first()
         self._open[path] = fd
-        return fd
 
     def _open_one(self, above: int, name: bytes, *, make: bool) -> int:
         try:

@@ -28,6 +28,8 @@ EVENTS: Final = b"events.jsonl"
 THREAD: Final = b"thread.json"
 WORKING_STATE: Final = b".lnk-move"  # where the parent folder cannot hold it
 
+# What of harness/ is part of a move.
+HARNESS_PARTS: Final = (b"conversations", b"instructions.md", b"package", b"skills")
 # The folders that a move may put in place; a Home's other folders are its own.
 MOVED: Final = (CONNECTIONS, FILES, HARNESS, MEMORY, SCHEDULE)
 

@@ -12,7 +12,6 @@ from agentmove_tools.home.behind import WriteBehind
 from agentmove_tools.home.exchange import last_move, put_in_place
 from agentmove_tools.home.folders import OPEN_FOLDER, kind_at, names, open_below, remove
 from agentmove_tools.home.layout import (
-    AGENT_FILE,
     FILES,
     MEMORY,
     MOVED,
@@ -22,6 +21,7 @@ from agentmove_tools.home.layout import (
 )
 from agentmove_tools.home.recovery import (
     STAGED_MOVE,
+    drop_strangers,
     read_staged,
     stage_again,
     tidy,
@@ -149,7 +149,7 @@ class FileReceiver:
         """Put the collections together: replaced whole, or appended to."""
         self.assembly.complete_replaced(frozenset(collections))
         self.assembly.complete_conversations(
-            "conversations" in collections, keep_both=self._keep_both
+            spoken_for="conversations" in collections, keep_both=self._keep_both
         )
 
 
@@ -295,6 +295,8 @@ class _Receiver:
         finally:
             os.close(folder)
         self._open.append(tree)
+        if not fresh:
+            drop_strangers(tree)
         self._stage = Stage(
             tree, owner=self._owner(), dry=self._options.dry_run, fresh=fresh
         )
@@ -376,15 +378,15 @@ class _Receiver:
         if manifest.phase == "switch":
             spoken_for = COLLECTIONS if manifest.collections is None else manifest.collections
             receiver.complete(spoken_for)
-            assembly.finish_trees(tops)
+            assembly.finish_trees(tops, self._place.shown)
             assembly.carry_rest(MOVED)
         else:
-            assembly.finish_trees(tops)
+            assembly.finish_trees(tops, self._place.shown)
             assembly.carry_rest((FILES,))
         if self._options.dry_run:
             return
         if manifest.phase == "files" and self._fields.get("id") == manifest.agent.id:
-            assembly.carry(AGENT_FILE)  # all but the files is left alone
+            assembly.carry_agent()  # all but the files is left alone
         else:
             assembly.write_agent(self._fields)
         assembly.finish_folders(self._owner())

@@ -15,13 +15,23 @@ from agentmove_tools.home.exchange import (
     last_move,
 )
 from agentmove_tools.home.folders import OPEN_FOLDER, kind_at, names, open_below, remove
-from agentmove_tools.home.layout import CONVERSATIONS, EVENTS, FILES, HARNESS, MEMORY
+from agentmove_tools.home.layout import (
+    CONVERSATIONS,
+    EVENTS,
+    FILES,
+    HARNESS,
+    HARNESS_PARTS,
+    MEMORY,
+    MOVED,
+)
 from agentmove_tools.home.state import INCOMING, STAGED, TREE, Lock, read_json
 from agentmove_tools.home.walk import walk
 from agentmove_tools.refusals import Refusal
 from agentmove_tools.stream.paths import FILE, FOLDER
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from agentmove_tools.home.state import HomePlace
 
 STAGED_MOVE = b"move.json"
@@ -117,7 +127,7 @@ def stage_again(state: int) -> None:
         for name in names(tree):
             if name not in (FILES, MEMORY, HARNESS):
                 remove(tree, name)
-        _keep_only(tree, HARNESS, CONVERSATIONS.rpartition(b"/")[2])
+        _keep_only(tree, HARNESS, CONVERSATIONS.rpartition(b"/")[2:])
         for top in (FILES, MEMORY, CONVERSATIONS):
             _drop_shared(tree, top)
     finally:
@@ -125,14 +135,25 @@ def stage_again(state: int) -> None:
     os.rename(INCOMING, STAGED, src_dir_fd=state, dst_dir_fd=state)
 
 
-def _keep_only(tree: int, path: bytes, kept: bytes) -> None:
+def drop_strangers(tree: int) -> None:
+    """Remove from a staged tree what no stream brings: it would take the place of the Home's own.
+
+    Raises ``OSError``.
+    """
+    for name in names(tree):
+        if name not in MOVED:
+            remove(tree, name)
+    _keep_only(tree, HARNESS, HARNESS_PARTS)
+
+
+def _keep_only(tree: int, path: bytes, kept: Container[bytes]) -> None:
     try:
         folder = _open_own(tree, path)
     except (FileNotFoundError, NotADirectoryError):
         return
     try:
         for name in names(folder):
-            if name != kept:
+            if name not in kept:
                 remove(folder, name)
     finally:
         os.close(folder)

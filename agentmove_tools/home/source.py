@@ -19,6 +19,7 @@ from agentmove_tools.home.layout import (
     EVENTS,
     FILES,
     HARNESS,
+    HARNESS_PARTS,
     INSTRUCTIONS,
     MEMORY,
     MOVED,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from agentmove_tools.stream.paths import Collection
 
 _SECOND: Final = 1_000_000_000
-_HARNESS_PARTS: Final = (b"conversations", b"instructions.md", b"package", b"skills")
 _SCHEDULE_PARTS: Final = (*PLACES, DAY, PAUSED.rpartition(b"/")[2])
 _by_path: Final = attrgetter("path")
 
@@ -118,7 +118,7 @@ class FileSource:
             for name in names(self._home)
             if name not in known and not self._reader.is_own(self._home, name)
         ]
-        found += self._others(HARNESS, _HARNESS_PARTS)
+        found += self._others(HARNESS, HARNESS_PARTS)
         found += self._others(SCHEDULE, _SCHEDULE_PARTS)
         return found
 

@@ -171,7 +171,7 @@ def read_json(folder: int, name: bytes) -> dict[str, object] | None:
     with os.fdopen(fd, "rb") as file:
         try:
             value = json.loads(file.read())
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
     return value if isinstance(value, dict) else None
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 OTHER: Final = "other"  # a socket, FIFO or device: never opened, never sent
 
 _MOST_OPEN: Final = 64
+_KEPT_OPEN: Final = 32
 _SLASH: Final = 0x2F
 _LONGEST_NAME: Final = 1024
 _pack_sign = struct.Struct("<QqqQI").pack  # size, mtime and ctime in ns, inode, mode
@@ -68,11 +69,34 @@ class Folder:
     def fd(self) -> int:
         """The open folder; opened again where it had to be closed. Raises ``OSError``."""
         if self._fd is None:
-            if self.above is None:
-                msg = "the walk's root is closed"
-                raise ValueError(msg)
-            self._fd = os.open(self.name, OPEN_FOLDER, dir_fd=self.above.fd)
-        return self._fd
+            self._reopen()
+        return self._fd if self._fd is not None else -1
+
+    def _reopen(self) -> None:
+        """Open the folder from the nearest one above that is; the last ones on the way stay open.
+
+        There may be more on the way than a process may have open, or than calls may nest.
+        """
+        closed = [self]
+        while closed[-1].above is not None and closed[-1].above._fd is None:  # noqa: SLF001
+            closed.append(closed[-1].above)
+        above = closed[-1].above
+        if above is None or above._fd is None:  # noqa: SLF001
+            msg = "the walk's root is closed"
+            raise ValueError(msg)
+        fd = os.dup(above._fd)  # noqa: SLF001
+        try:
+            while closed:
+                folder = closed.pop()
+                below = os.open(folder.name, OPEN_FOLDER, dir_fd=fd)
+                os.close(fd)
+                fd = below
+                if closed and len(closed) < _KEPT_OPEN:
+                    folder._fd = os.dup(fd)  # noqa: SLF001
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd = fd
 
     def close(self) -> None:
         """Close the descriptor; ``fd`` opens it again. The root's is its caller's."""

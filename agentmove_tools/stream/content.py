@@ -15,35 +15,42 @@ if TYPE_CHECKING:
 
     from agentmove_tools.stream.input import Input
 
-_LARGE: Final = 1 << 20  # from here on a second thread hashes
+LARGE: Final = 1 << 20  # bytes; from here on a second thread hashes
 _PIECE: Final = 1 << 19
 _PIECES: Final = 4
+_SCHEDULE: Final = b"schedule/"
+
+
+def is_small(path: bytes, size: int) -> bool:
+    """Whether a file's content is taken whole, with nothing but its hash to check."""
+    return size < LARGE and not path.startswith(_SCHEDULE)
 
 
 class ContentReader:
-    """The content of the file ``path``; ``digest`` is what its SHA-256 must be.
+    """The content of a file that is large, or that has a form to be checked.
 
-    Exactly one of ``read``, ``pieces`` and ``finish`` is called, but ``finish`` may follow a
-    ``pieces`` that was left early. Each raises ``Refusal``: hash-mismatch, stream-cut,
-    schedule-json.
+    ``digest`` is what its SHA-256 must be, ``at`` the byte where its entry starts. ``read``,
+    ``pieces`` and ``finish`` are ways to take it all; ``finish`` may follow a ``pieces`` that was
+    left early. Each raises ``Refusal``: hash-mismatch, stream-cut, stream-tar, schedule-json.
     """
 
-    def __init__(self, input_: Input, path: bytes, size: int, digest: bytes) -> None:
+    def __init__(self, input_: Input, path: bytes, size: int, digest: bytes, at: int) -> None:
         self._input = input_
         self._path = path
         self._size = size
         self._digest = digest
+        self._at = at
         self._running: Iterator[memoryview | bytes] | None = None
 
     def read(self) -> bytes:
         """All of it."""
-        size = self._size
-        if self._path.startswith(b"schedule/"):
+        scheduled = self._path.startswith(_SCHEDULE)
+        if scheduled:
             self._check_schedule_size()
-        content = self._input.take(size)
+        content = self._input.take(self._size)
         if sha256(content).digest() != self._digest:
             raise self._mismatch()
-        if self._path.startswith(b"schedule/"):
+        if scheduled:
             self._check_schedule(content)
         self._skip_padding()
         return content
@@ -51,21 +58,16 @@ class ContentReader:
     def pieces(self) -> Iterator[memoryview | bytes]:
         """All of it in pieces, each good until the next."""
         if self._running is None:
-            self._running = self._small() if self._is_small() else self._large()
+            scheduled = self._path.startswith(_SCHEDULE)
+            self._running = self._whole() if scheduled else self._large()
         return self._running
 
     def finish(self) -> None:
         """Check what nobody has read."""
-        if self._running is None and self._is_small():
-            self.read()
-            return
         for _ in self.pieces():
             pass
 
-    def _is_small(self) -> bool:
-        return self._size < _LARGE or self._path.startswith(b"schedule/")
-
-    def _small(self) -> Iterator[memoryview | bytes]:
+    def _whole(self) -> Iterator[memoryview | bytes]:
         yield self.read()
 
     def _large(self) -> Iterator[memoryview | bytes]:
@@ -96,7 +98,12 @@ class ContentReader:
     def _skip_padding(self) -> None:
         padding = -self._size % BLOCK
         if padding and self._input.take(padding).strip(b"\0"):
-            raise Refusal("stream-tar", "what fills a block up is not zeros", path=self._path)
+            raise Refusal(
+                "stream-tar",
+                "what fills a block up is not zeros",
+                path=self._path,
+                offset=self._at,
+            )
 
     def _check_schedule_size(self) -> None:
         from agentmove_tools.stream.schedule import (  # noqa: PLC0415 - few streams have any
@@ -113,7 +120,7 @@ class ContentReader:
         check_schedule_file(self._path, content)
 
     def _mismatch(self) -> Refusal:
-        return Refusal("hash-mismatch", "send it again", path=self._path)
+        return Refusal("hash-mismatch", "send it again", path=self._path, offset=self._at)
 
 
 class _Hashing:

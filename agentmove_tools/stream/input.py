@@ -17,7 +17,8 @@ class Input:
     """Buffered input with a mark up to which all is checked.
 
     ``accept`` moves the mark to where the reading is; what lies before it is given to
-    ``passthrough`` when more must be read. ``offset`` counts the bytes taken so far.
+    ``passthrough`` before more is read. ``data[place:]`` is what was read and not taken yet, for a
+    caller that looks before it takes.
     """
 
     def __init__(
@@ -27,29 +28,28 @@ class Input:
         self._passthrough = passthrough
         self._left = max_bytes
         self._max_bytes = max_bytes
-        self._room = bytearray(PIECE)
-        self._view = memoryview(self._room)
-        self._data = b""
-        self._place = 0
+        self._view = memoryview(bytearray(PIECE))
+        self.data = b""
+        self.place = 0
         self._checked = 0
-        self._before = 0  # bytes that came before self._data
+        self._before = 0  # bytes that came before self.data
 
     @property
     def offset(self) -> int:
         """How many bytes were taken so far."""
-        return self._before + self._place
+        return self._before + self.place
 
     def block(self) -> bytes:
         """The next 512 bytes. Raises ``Refusal`` (stream-cut)."""
-        place = self._place
-        end = place + BLOCK
-        if end <= len(self._data):
-            self._place = end
-            return self._data[place:end]
         return self.take(BLOCK)
 
     def take(self, count: int) -> bytes:
         """The next ``count`` bytes, all of them. Raises ``Refusal`` (stream-cut)."""
+        place = self.place
+        end = place + count
+        if end <= len(self.data):
+            self.place = end
+            return self.data[place:end]
         data = self.take_up_to(count)
         if len(data) < count:
             raise self.cut()
@@ -57,12 +57,12 @@ class Input:
 
     def take_up_to(self, count: int) -> bytes:
         """The next ``count`` bytes; fewer at the end of the input."""
-        if self._place + count > len(self._data):
-            if count > PIECE:
-                return self._take_long(count)
+        if count > PIECE:
+            return self._take_long(count)
+        if self.place + count > len(self.data):
             self._fill(count)
-        data = self._data[self._place : self._place + count]
-        self._place += len(data)
+        data = self.data[self.place : self.place + count]
+        self.place += len(data)
         return data
 
     def _take_long(self, count: int) -> bytes:
@@ -77,40 +77,36 @@ class Input:
 
     def cut(self) -> Refusal:
         """The refusal of a stream that ends here."""
-        place = self._before + len(self._data)
+        place = self._before + len(self.data)
         return Refusal("stream-cut", place=f"byte {place}", offset=place)
 
     def accept(self) -> None:
         """Say that all that was taken is checked."""
-        self._checked = self._place
+        self._checked = self.place
 
     def pass_accepted(self) -> None:
         """Pass on what was accepted, though nothing more will be read."""
         self._pass_on()
 
     def _fill(self, count: int) -> None:
-        """Have ``count`` bytes ready to be taken, or all that are left of the input."""
+        """Have up to 1 MiB ready to be taken, or all that is left of the input."""
         self._pass_on()
-        pieces = [self._data[self._checked :]]
+        missing = count - (len(self.data) - self.place)
+        read = 0
+        while read < missing and (more := self._read_into(self._view[read:])):
+            read += more
+        self.data = b"".join((memoryview(self.data)[self._checked :], self._view[:read]))
         self._before += self._checked
-        self._place -= self._checked
+        self.place -= self._checked
         self._checked = 0
-        ready = len(pieces[0]) - self._place
-        while ready < count and (read := self._read_into(self._view)):
-            pieces.append(bytes(self._view[:read]))
-            ready += read
-        self._data = b"".join(pieces)
 
     def _pass_on(self) -> None:
         if self._passthrough is not None and self._checked:
-            self._passthrough.write(
-                self._data
-                if self._checked == len(self._data)
-                else memoryview(self._data)[: self._checked]
-            )
+            whole = self._checked == len(self.data)
+            self._passthrough.write(self.data if whole else memoryview(self.data)[: self._checked])
             self._before += self._checked
-            self._data = self._data[self._checked :]
-            self._place -= self._checked
+            self.data = self.data[self._checked :]
+            self.place -= self._checked
             self._checked = 0
 
     def _read_into(self, view: memoryview) -> int:
@@ -122,6 +118,7 @@ class Input:
                     "stream-tar",
                     f"it has more than {self._max_bytes} bytes (--max-bytes)",
                     place=f"byte {self._max_bytes}",
+                    offset=self._max_bytes,
                 )
         return count
 
@@ -129,17 +126,17 @@ class Input:
 
     def rest(self, count: int) -> bytes:
         """Up to ``count`` bytes of what is in the buffer already."""
-        data = self._data[self._place : self._place + count]
-        self._place += len(data)
+        data = self.data[self.place : self.place + count]
+        self.place += len(data)
         return data
 
     def read_direct(self, view: memoryview) -> int:
         """Read into ``view`` with the buffer empty; 0 at the end. The caller passes it on."""
         self.accept()
         self._pass_on()
-        self._before += self._place
-        self._data = b""
-        self._place = self._checked = 0
+        self._before += self.place
+        self.data = b""
+        self.place = self._checked = 0
         count = self._read_into(view)
         self._before += count
         return count
@@ -151,16 +148,11 @@ class Input:
 
     # -- the beginning and the end
 
-    def first_block(self) -> bytes:
-        """The first 512 bytes, to be taken again; fewer when there are not so many."""
-        self._fill(BLOCK)
-        block = self._data[:BLOCK]
-        return block + bytes(BLOCK - len(block)) if block else b"\xff" * BLOCK
-
     def head(self, count: int) -> bytes:
         """Up to ``count`` of the input's first bytes, as long as nothing was accepted."""
-        self._fill(count)
-        return self._data[:count]
+        if len(self.data) < count:
+            self._fill(count - self.place)
+        return self.data[:count]
 
     def finish(self) -> None:
         """See that only zeros come to the end of the input, and pass the end on.
@@ -168,24 +160,26 @@ class Input:
         Raises ``Refusal`` (stream-after-end).
         """
         self._pass_on()
-        held = self._data
-        self._check_zeros(memoryview(held)[self._place :], self._place)
+        held = self.data
+        self._check_zeros(held[self.place :], self.offset)
         zeros = 0
         while count := self._read_into(self._view):
-            self._check_zeros(self._view[:count], len(held) + zeros)
+            self._check_zeros(bytes(self._view[:count]), self._before + len(held) + zeros)
             zeros += count
         if self._passthrough is not None:
             self._passthrough.write(held)
-            nothing = bytes(min(zeros, PIECE))
+            nothing = memoryview(bytes(min(zeros, PIECE)))
             while zeros:
                 self._passthrough.write(nothing[:zeros])
                 zeros -= min(zeros, PIECE)
-        self._data = b""
-        self._place = self._checked = 0
+        self._before += len(held)
+        self.data = b""
+        self.place = self._checked = 0
 
-    def _check_zeros(self, view: memoryview, start: int) -> None:
-        if bytes(view).strip(b"\0"):
-            place = self._before + start
+    def _check_zeros(self, data: bytes, start: int) -> None:
+        other = data.lstrip(b"\0")
+        if other:
+            place = start + len(data) - len(other)
             raise Refusal(
                 "stream-after-end",
                 "something other than zeros follows it",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeGuard
 
@@ -143,7 +143,7 @@ def _counted(count: int, what: str) -> str:
 
 def new_move_id() -> str:
     """A new move's ID: 128 random bits, 32 lower-case hex digits."""
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
 
 
 def check_move_id(text: str) -> None:

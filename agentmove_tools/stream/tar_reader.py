@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from agentmove_tools.refusals import Refusal
-from agentmove_tools.stream.content import ContentReader
+from agentmove_tools.stream.content import ContentReader, is_small
 from agentmove_tools.stream.input import Input
 from agentmove_tools.stream.manifest import MAX_MANIFEST, Manifest
 from agentmove_tools.stream.paths import (
@@ -24,15 +24,13 @@ from agentmove_tools.stream.paths import (
     check_place,
     check_plain,
 )
+from agentmove_tools.stream.pax import MAX_PAX, check_pax_name, parse_pax, pax_size, pax_time
 from agentmove_tools.stream.tar_header import (
     BLOCK,
     ZERO_BLOCK,
     Header,
     Malformed,
     parse_header,
-    parse_pax,
-    pax_size,
-    pax_time,
 )
 
 if TYPE_CHECKING:
@@ -40,13 +38,8 @@ if TYPE_CHECKING:
 
     from agentmove_tools.streams import ByteSink, ByteSource
 
-MAX_PAX: Final = 1 << 20
-_MAX_NAME: Final = 1 << 20
-_IN_MEMORY: Final = 1 << 20
+_MAX_NAME: Final = 1 << 20  # bytes of a GNU long name; paths and targets have limits of their own
 _HASH: Final = b"LNK.sha256"
-_ONE_HASH: Final = b"79 LNK.sha256="
-_ONE_HASH_BYTES: Final = 79
-_PADDING: Final = bytes(BLOCK - _ONE_HASH_BYTES)
 _HEX: Final = re.compile(rb"[0-9a-f]{64}")
 _FORMAT_NAME: Final = re.compile(rb"lnk-move-[0-9]+\.json")
 _FILE_TYPES: Final = (b"0", b"\0")
@@ -59,6 +52,20 @@ _TYPE_NAMES: Final = {
     b"S": "a sparse file",
     b"g": "a global PAX header",
 }
+_NOT_NAMES: Final = (b"", b".", b"..")
+_SHORT: Final = 1024  # bytes; of a longer path all is checked
+_NO_RECORDS: Final[dict[bytes, bytes]] = {}
+# What a PAX header with nothing but the hash holds, and where in it and its header the hash lies.
+_ONE_HASH: Final = b"79 LNK.sha256="
+_ONE_HASH_BYTES: Final = 79
+_HASH_START: Final = BLOCK + len(_ONE_HASH)
+_HASH_END: Final = _HASH_START + 64
+_AFTER_HASH: Final = b"\n".ljust(2 * BLOCK - _HASH_END, b"\0")
+_USTAR: Final = b"ustar"
+_USTAR_AT: Final = 257
+_NOT_ZEROS: Final = "what fills a block up is not zeros"
+# Refusals of a stream's first entry that an accident on its way may have brought.
+_ACCIDENTS: Final = ("stream-not-move", "stream-tar", "hash-mismatch")
 
 
 class Entry:
@@ -117,12 +124,18 @@ class MoveReader:
         self._max_entries = max_entries
         self._seen = Seen()
         self._count = 0
-        self._pax_block = b""  # a PAX header that was parsed already: most are the same
-        self._pax_bytes = 0
-        self._content: ContentReader | None = None
+        self._at = 0  # the byte that the entry starts at, with what comes before its header
+        self._one_hash = b""  # a PAX header that holds a hash only, up to the hash: most are alike
         self._good_folder = b"/"  # whose path was checked with the entry before
-        self._at = 0
-        self.manifest = self._read_manifest()
+        # What is left to be taken of the entry that the iteration is at: one of them, or none.
+        self._small: Entry | None = None
+        self._content: ContentReader | None = None
+        try:
+            self.manifest = self._read_manifest()
+        except Refusal as refusal:
+            if refusal.code in _ACCIDENTS:
+                refusal.hint = self._hint()
+            raise
         self._phase = self.manifest.phase
         self._input.accept()
 
@@ -143,11 +156,17 @@ class MoveReader:
     def __iter__(self) -> Iterator[Entry]:
         """The entries, the manifest and the end aside."""
         while True:
-            entry = self._next()
+            try:
+                entry = self._next()
+            except Refusal as refusal:
+                refusal.details.setdefault("offset", self._at)
+                raise
             if entry is None:
                 return
             yield entry
-            if self._content is not None:
+            if self._small is not None:
+                self._take_small(self._small)
+            elif self._content is not None:
                 self._content.finish()
                 self._content = None
             self._input.accept()
@@ -156,61 +175,77 @@ class MoveReader:
         """The whole content of the file that the iteration is at, checked.
 
         It is held in memory; look at ``size`` first. Raises ``Refusal`` (hash-mismatch,
-        stream-cut, schedule-json).
+        stream-cut, stream-tar, schedule-json).
         """
-        if self._content is None:
-            return b""
+        if self._small is not None:
+            return self._take_small(self._small)
         content, self._content = self._content, None
-        return content.read()
+        return b"" if content is None else content.read()
 
     def chunks(self) -> Iterator[memoryview | bytes]:
         """The content in pieces of up to 1 MiB, each good until the next; checked at their end.
 
         Raises as ``read`` does.
         """
-        content = self._content
-        if content is not None:
-            yield from content.pieces()
+        if self._small is not None:
+            yield self._take_small(self._small)
+        elif self._content is not None:
+            yield from self._content.pieces()
             self._content = None
+
+    def _take_small(self, entry: Entry) -> bytes:
+        self._small = None
+        size = entry.size
+        content = self._input.take(size)
+        if sha256(content).digest() != entry.sha256:
+            raise self._refused("hash-mismatch", "send it again", entry.path)
+        padding = -size % BLOCK
+        if padding and self._input.take(padding) != ZERO_BLOCK[:padding]:
+            raise self._refused("stream-tar", _NOT_ZEROS, entry.path)
+        return content
 
     def _next(self) -> Entry | None:
         self._at = self._input.offset
         header, records, digest = self._headers()
-        path = header.name
-        kind = self._kind(header, records)
+        path, flag, mode, size, mtime, target = header
+        kind = FILE if flag == b"0" and not records else self._kind(header, records)
         if kind is FOLDER and path.endswith(b"/"):
             path = path[:-1]
-        if path == END_NAME and kind is not FOLDER:
-            self._end(header, kind, digest)
+        if path == END_NAME:
+            self._end(kind, size, digest)
             return None
-        if kind is not FILE and header.size:
+        if size and kind is not FILE:
             raise self._refused("stream-tar", f"a {kind} has content", path)
         self._check_path(path, kind)
-        if self._max_entries is not None and self._count >= self._max_entries:
+        if self._count == self._max_entries:
             raise self._refused(
                 "stream-tar", f"it has more than {self._max_entries} entries (--max-entries)", path
             )
         self._count += 1
-        self._seen.add(path, kind, digest if kind is FILE else None)
-        target = None
-        if kind is LINK:
-            target = header.target
-            if self._any_links:
-                check_any_link(path, target)
-            else:
-                check_link(path, target)
-        elif kind is FILE:
+        if kind is FILE:
+            self._seen.add(path, kind, digest)
             if digest is None:
                 raise self._refused("hash-missing", "", path)
-            self._content = ContentReader(self._input, path, header.size, digest)
-        return Entry(path, kind, header.mode, header.mtime, header.size, digest, target)
+            entry = Entry(path, kind, mode, mtime, size, digest, None)
+            if is_small(path, size):
+                self._small = entry
+            else:
+                self._content = ContentReader(self._input, path, size, digest, self._at)
+            return entry
+        self._seen.add(path, kind)
+        if kind is FOLDER:
+            return Entry(path, kind, mode, mtime, 0, None, None)
+        if self._any_links:
+            check_any_link(path, target)
+        else:
+            check_link(path, target)
+        return Entry(path, kind, mode, mtime, 0, None, target)
 
     def _kind(self, header: Header, records: dict[bytes, bytes]) -> str:
+        if any(key.startswith(b"GNU.sparse.") for key in records):
+            raise self._refused("entry-type", "it is a sparse file", header.name)
         flag = header.kind
         if flag in _FILE_TYPES:
-            for key in records:
-                if key.startswith(b"GNU.sparse."):
-                    raise self._refused("entry-type", "it is a sparse file", header.name)
             return FILE
         if flag == b"5":
             return FOLDER
@@ -221,13 +256,13 @@ class MoveReader:
 
     def _check_path(self, path: bytes, kind: str) -> None:
         above, _, name = path.rpartition(b"/")
-        if above == self._good_folder and len(path) <= 1024 and name not in (b"", b".", b".."):
-            try:
-                path.decode()
-            except UnicodeDecodeError:
-                pass
-            else:
-                return
+        if (
+            above == self._good_folder
+            and len(path) <= _SHORT
+            and name not in _NOT_NAMES
+            and name.isascii()
+        ):
+            return
         check_plain(path)
         check_folder(path, self._phase, kind)
         if path.startswith(b"schedule"):
@@ -239,56 +274,71 @@ class MoveReader:
 
     def _headers(self) -> tuple[Header, dict[bytes, bytes], bytes | None]:
         """The next entry's header, with what comes before it taken into account."""
-        block = self._input.block()
+        input_ = self._input
         digest = None
-        records: dict[bytes, bytes] = {}
-        if block == self._pax_block and self._pax_bytes == _ONE_HASH_BYTES:
-            data = self._input.block()
-            text = data[14:78]
-            if (
-                data[:14] == _ONE_HASH
-                and data[78] == 10
-                and data[79:] == _PADDING
-                and _HEX.fullmatch(text)
-            ):
-                digest = unhexlify(text)
-            else:
-                records, digest = self._records(data[:_ONE_HASH_BYTES], data[_ONE_HASH_BYTES:])
+        records = _NO_RECORDS
+        had_pax = False
+        if self._one_hash and input_.data.startswith(self._one_hash, input_.place):
+            digest = self._next_hash()
+        if digest is not None:
             had_pax = True
-            block = self._input.block()
+            header = self._parse(input_.block())
         else:
+            block = input_.block()
             header = self._parse(block)
-            had_pax = header.kind == b"x"
-            if had_pax:
+            if header.kind == b"x":
+                had_pax = True
                 if header.size > MAX_PAX:
                     raise self._refused("stream-tar", "a PAX header over 1 MiB")
-                self._pax_block, self._pax_bytes = block, header.size
-                data = self._input.take(header.size + -header.size % BLOCK)
-                records, digest = self._records(data[: header.size], data[header.size :])
-                block = self._input.block()
-        header = self._parse(block)
+                data = input_.take(header.size + -header.size % BLOCK)
+                records, digest, guarded = self._records(data, header)
+                if header.size == _ONE_HASH_BYTES and digest is not None and not guarded:
+                    self._one_hash = block + _ONE_HASH
+                header = self._parse(input_.block())
         if header.kind in (b"x", b"L", b"K"):
             header = self._long_names(header, records, had_pax=had_pax)
         if records:
             header = self._with_records(header, records)
         return header, records, digest
 
-    def _records(self, data: bytes, padding: bytes) -> tuple[dict[bytes, bytes], bytes | None]:
+    def _next_hash(self) -> bytes | None:
+        """The hash of a PAX header that starts as the last one did, which is taken if it is good.
+
+        None where it is to be looked at closely.
+        """
+        input_ = self._input
+        data, place = input_.data, input_.place
+        text = data[place + _HASH_START : place + _HASH_END]
+        if data[place + _HASH_END : place + 2 * BLOCK] != _AFTER_HASH or text != text.lower():
+            return None
         try:
-            records = parse_pax(data)
+            digest = unhexlify(text)
+        except ValueError:
+            return None
+        input_.place = place + 2 * BLOCK
+        return digest
+
+    def _records(
+        self, data: bytes, header: Header
+    ) -> tuple[dict[bytes, bytes], bytes | None, bool]:
+        """The records of a PAX header, the hash in them, and whether its name guards them."""
+        content = data[: header.size]
+        try:
+            guarded = check_pax_name(header.name, content)
+            records = parse_pax(content)
         except Malformed as error:
             raise self._refused("stream-tar", str(error)) from None
-        self._check_padding(padding)
-        text = records.get(_HASH)
+        self._check_padding(data[header.size :])
+        text = records.pop(_HASH, None)
         if text is None:
-            return records, None
+            return records, None, guarded
         if not _HEX.fullmatch(text):
             raise self._refused("stream-tar", "LNK.sha256 is not 64 lower-case hex digits")
-        return records, unhexlify(text)
+        return records, unhexlify(text), guarded
 
     def _check_padding(self, padding: bytes) -> None:
         if padding.strip(b"\0"):
-            raise self._refused("stream-tar", "what fills a block up is not zeros")
+            raise self._refused("stream-tar", _NOT_ZEROS)
 
     def _parse(self, block: bytes) -> Header:
         try:
@@ -301,7 +351,7 @@ class MoveReader:
     def _zero_block(self) -> Refusal:
         """What a block of zeros means where an entry should come."""
         if self._input.offset > self._at + BLOCK:
-            return self._refused("stream-tar", "a PAX header with no entry after it")
+            return self._refused("stream-tar", "no entry follows what was said of it")
         rest = self._input.take_up_to(BLOCK)
         if not rest or rest == ZERO_BLOCK[: len(rest)]:
             return self._refused("stream-cut", "the tar ends without it")
@@ -354,17 +404,22 @@ class MoveReader:
     # -- the first and the last entry
 
     def _read_manifest(self) -> Manifest:
-        first = self._input.first_block()
+        first = self._input.head(BLOCK)
+        if len(first) < BLOCK:
+            if first.startswith(_USTAR, _USTAR_AT):
+                raise self._input.cut()
+            raise Refusal("stream-not-move", "it is no tar" if first else "it is empty")
         try:
             parse_header(first)
         except Malformed:
-            raise self._not_move("it is no tar") from None
-        header, _, digest = self._headers()
+            raise Refusal("stream-not-move", "it is no tar") from None
+        header, records, digest = self._headers()
         name = header.name
-        if header.kind not in _FILE_TYPES or name != MANIFEST_NAME:
-            if _FORMAT_NAME.fullmatch(name):
-                raise self._refused("stream-format", f"it starts with {name.decode()}")
-            raise self._not_move("its first entry is no manifest")
+        if name != MANIFEST_NAME and _FORMAT_NAME.fullmatch(name):
+            raise self._refused("stream-format", f"it starts with {name.decode()}")
+        if name != MANIFEST_NAME or header.kind not in _FILE_TYPES:
+            raise Refusal("stream-not-move", "its first entry is no manifest")
+        self._kind(header, records)
         if header.size > MAX_MANIFEST:
             raise self._refused("stream-tar", "a manifest over 64 MiB", name)
         content = self._input.take(header.size)
@@ -373,13 +428,13 @@ class MoveReader:
             raise self._refused("hash-mismatch", "", name)
         return Manifest.parse(content)
 
-    def _not_move(self, why: str) -> Refusal:
+    def _hint(self) -> str | None:
         from agentmove_tools.accidents import hint_for  # noqa: PLC0415 - only for what is refused
 
-        return Refusal("stream-not-move", why, hint=hint_for(self._input.head(4096), "move"))
+        return hint_for(self._input.head(4096), "move")
 
-    def _end(self, header: Header, kind: str, digest: bytes | None) -> None:
-        if kind is not FILE or header.size:
+    def _end(self, kind: str, size: int, digest: bytes | None) -> None:
+        if kind is not FILE or size:
             raise self._refused("stream-after-end", "it is not an empty file", END_NAME)
         if digest is not None and digest != sha256().digest():
             raise self._refused("hash-mismatch", "", END_NAME)

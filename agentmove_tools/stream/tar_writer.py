@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from zlib import adler32
 
@@ -20,6 +19,7 @@ from agentmove_tools.stream.paths import (
     check_place,
     check_plain,
 )
+from agentmove_tools.stream.pax import pax_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,15 +54,11 @@ def _header(name: bytes, kind: bytes, mode: int, size: int, mtime: int, target: 
     return b"%b%06o\0 %b" % (start, total, end)
 
 
-@lru_cache(maxsize=64)
-def _pax_header(size: int) -> bytes:
-    return _header(_PAX_NAME, b"x", 0o644, size, 0, b"")
-
-
 _FILE_END: Final = b"0" + bytes(100) + _TAIL
 _FILE_SUM: Final = sum(_FILE_END) - 1 + 8 * 32
-_PAX_WITH_HASH: Final = _pax_header(79) + b"79 LNK.sha256="
-_AFTER_HASH: Final = b"\n" + bytes(BLOCK - 79)
+_PAX_WITH_HASH: Final = _header(_PAX_NAME, b"x", 0o644, 79, 0, b"") + b"79 LNK.sha256="
+_ONE_HASH_BYTES: Final = 79
+_AFTER_HASH: Final = b"\n" + bytes(BLOCK - _ONE_HASH_BYTES)
 _SHORT: Final = 1024
 _DIGEST: Final = 32
 _NOT_NAMES: Final = (b"", b".", b"..")
@@ -76,8 +72,9 @@ def _record(key: bytes, value: bytes) -> bytes:
     return b"%d %b=%b\n" % (total, key, value)
 
 
-def _pax(records: bytes) -> bytes:
-    return _pax_header(len(records)) + records + _ZEROS[: -len(records) % BLOCK]
+def _pax(records: bytes, name: bytes) -> bytes:
+    header = _header(name, b"x", 0o644, len(records), 0, b"")
+    return header + records + _ZEROS[: -len(records) % BLOCK]
 
 
 class MoveWriter:
@@ -99,8 +96,7 @@ class MoveWriter:
         self._waiting = 0
         self._broken = False  # True on the way through every call: what raises leaves it so
         self._written = 0
-        content = manifest.to_json()
-        self._file(MANIFEST_NAME, 0o644, 0, content, hashlib.sha256(content).digest())
+        self._guarded(MANIFEST_NAME, manifest.to_json())
 
     def folder(self, path: bytes, mode: int, mtime: int) -> None:
         """Write a folder's entry: permission bits, and seconds since 1970. Raises ``Refusal``."""
@@ -181,7 +177,7 @@ class MoveWriter:
     def end(self) -> None:
         """Write the end, and all that was still held. Raises what the sink raises."""
         self._start()
-        self._file(END_NAME, 0o644, 0, b"", hashlib.sha256().digest())
+        self._guarded(END_NAME, b"")
         blocks = 2 * BLOCK
         self._add(bytes(blocks + -(self._written + self._waiting + blocks) % RECORD))
         self._flush()
@@ -249,6 +245,13 @@ class MoveWriter:
         if kind is not FOLDER:
             leaves.append(path)
 
+    def _guarded(self, name: bytes, content: bytes) -> None:
+        """Write the manifest or the end, whose hash a reader could do without."""
+        records = b"79 LNK.sha256=%b\n" % hashlib.sha256(content).hexdigest().encode()
+        header = _header(name, b"0", 0o644, len(content), 0, b"")
+        padding = _ZEROS[: -len(content) % BLOCK]
+        self._add(_pax(records, pax_name(records)) + header + content + padding)
+
     def _file(self, path: bytes, mode: int, mtime: int, content: bytes, digest: bytes) -> None:
         size = len(content)
         if size > _AT_ONCE:
@@ -302,7 +305,11 @@ class MoveWriter:
             records += _record(b"mtime", b"%d" % mtime)
             mtime = 0
         header = _header(name, _TYPES[kind], mode & 0o777, size, mtime, target)
-        return _pax(records) + header if records else header
+        if not records:
+            return header
+        # A file's hash guards itself; other records get a sum.
+        alone = len(digest) > 0 and len(records) == _ONE_HASH_BYTES
+        return _pax(records, _PAX_NAME if alone else pax_name(records)) + header
 
     def _add(self, piece: bytes) -> None:
         self._pieces.append(piece)

@@ -626,7 +626,7 @@ def test_files_that_grow_and_shrink(here: Path) -> None:
 
     try:
         with meanwhile(change):
-            for _ in range(15):
+            for _ in range(4):
                 sent = entries_of(stream_of(home, "copy"))
                 assert b"files/z" in sent
                 for path in (b"files/log", b"files/cut", b"files/new"):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 
+from tests.conftest import MEMORY
 from tests.home.builder import (
     MOVE,
     OTHER_MOVE,
@@ -32,7 +33,7 @@ few = settings(
 @contextmanager
 def folder() -> Iterator[Path]:
     # In memory where that can be had: every switch syncs its file system.
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as name:
         yield Path(name)
 
 

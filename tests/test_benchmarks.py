@@ -1,0 +1,88 @@
+"""``make bench`` runs and says what it should; what it measures is looked at by people."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.memory import MEMORY_ROWS
+from tests.benchmarks.rows import ROWS
+from tests.conftest import ROOT, lacking
+
+_TIMES = re.compile(
+    r"(?P<row>[a-z-]+) +(?P<against>.+?) +[0-9.]+ s +[0-9.]+ s +(?P<ratio>[0-9]+\.[0-9]{2})"
+    r" +[0-9.]+-[0-9.]+ +(?P<most>[0-9.]+)  (?P<verdict>holds|<- OVER)"
+)
+_PEAK = re.compile(
+    r"(?P<row>[a-z-]+) +(?P<tool>lnk-[a-z, -]+?) +(?P<peak>[0-9]+) +(?P<most>[0-9]+)"
+    r"  (?P<verdict>holds|<- OVER)"
+)
+
+
+def run_benchmarks(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run them with all their data below ``folder``."""
+    quick = ("--scale", "0.0005", "--repeat", "1")
+    places = ("--memory-folder", folder, "--disk-folder", folder)
+    return subprocess.run(
+        [sys.executable, "-m", "tests.benchmarks", *quick, *places, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+def check_status(done: subprocess.CompletedProcess[str]) -> None:
+    """The status says whether a row is over its limit, and nothing failed."""
+    assert done.stderr == ""
+    assert "FAILED" not in done.stdout
+    assert done.returncode == (1 if "<- OVER" in done.stdout else 0)
+
+
+def test_every_row_of_times_is_measured(tmp_path: Path) -> None:
+    """Each has a line with its ratio, its limit and whether it holds; nothing is left behind."""
+    done = run_benchmarks(tmp_path, *(row.name for row in ROWS))
+    if "is not installed" in done.stdout:
+        lacking(next(line for line in done.stdout.splitlines() if "is not installed" in line))
+    found = [match for line in done.stdout.splitlines() if (match := _TIMES.fullmatch(line))]
+    assert [(match["row"], float(match["most"])) for match in found] == [
+        (row.name, row.most) for row in ROWS
+    ]
+    for match in found:
+        assert (match["verdict"] == "holds") == (float(match["ratio"]) <= float(match["most"]))
+    check_status(done)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_stream_filter_is_weighed(tmp_path: Path) -> None:
+    """Each has a line with its peak in MiB; a filter of a tiny stream holds its limit."""
+    done = run_benchmarks(tmp_path, "--memory-only")
+    found = [match for line in done.stdout.splitlines() if (match := _PEAK.fullmatch(line))]
+    assert {match["row"] for match in found} == {row.name for row in MEMORY_ROWS if not row.huge}
+    tools = {match["tool"] for match in found if match["row"] == "memory-large"}
+    assert tools == {
+        "lnk-manifest",
+        "lnk-manifest, of it",
+        "lnk-seal",
+        "lnk-tar-apply",
+        "lnk-tar-create",
+        "lnk-tar-list",
+        "lnk-tar-verify",
+        "lnk-unseal",
+    }
+    for match in found:
+        assert 1 < int(match["peak"]) <= int(match["most"])
+        assert match["verdict"] == "holds"
+    check_status(done)
+
+
+@pytest.mark.parametrize("arguments", [("no-such-row",), ("--repeat", "0", "start")])
+def test_a_wrong_command_line_is_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """A row that is not there, or no run at all, measures nothing."""
+    done = run_benchmarks(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
