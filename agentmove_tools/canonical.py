@@ -32,10 +32,10 @@ _LONG_INTEGER: Final = 640
 # A string, or what there is of one that does not end. It never tries a second way to match, which
 # would be quadratic in a text made for it.
 _STRING: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
-_STRINGS: Final = re.compile(_STRING.encode(), re.DOTALL)
+_STRINGS: Final = re.compile(_STRING.encode())
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 # How Python writes the numbers that the one form writes with fewer zeros, or with more.
-_SMALL: Final = re.compile(_STRING + r"|([0-9])(?:\.([0-9]+))?e-0([5-9])", re.DOTALL)
+_SMALL: Final = re.compile(_STRING + r"|([0-9])(?:\.([0-9]+))?e-0([5-9])")
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _LONE_SURROGATE: Final = re.compile(
     rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
@@ -229,8 +229,6 @@ _SPACE: Final = " \t\n\r"
 
 def _said(error: json.JSONDecodeError) -> str:
     what = error.msg.removesuffix(" at")
-    if what == "Invalid control character":
-        what = "a control character in a string"
     return f"{what[:1].lower()}{what[1:]} at character {error.pos + 1}"
 
 

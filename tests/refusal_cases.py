@@ -165,41 +165,42 @@ CASES: Final[dict[str, Case]] = {
         here, lambda whole: whole[:60] + bytes([whole[60] ^ 1]) + whole[61:], "byte 12"
     ),
     "envelope-record-length": lambda here: envelope(
-        here, lambda whole: whole[:HEADER_END] + b"\x00\x01\x00\x01" + whole[HEADER_END + 4 :],
+        here,
+        lambda whole: whole[:HEADER_END] + b"\x00\x01\x00\x01" + whole[HEADER_END + 4 :],
         "record 0, byte 92",
     ),
     "envelope-record": lambda here: envelope(here, swapped, "record 0, byte 92"),
     "envelope-truncated": lambda here: envelope(here, lambda whole: whole[:-20], "byte "),
     "envelope-trailing": lambda here: envelope(here, lambda whole: whole + b"x", "byte "),
-    "stream-not-move": lambda here: verified(b"", None),
-    "stream-format": lambda here: verified(tar(head=manifest(format="5")), None),
-    "stream-cut": lambda here: verified(tar(("files/a", b"0", b"x"), end=False), "byte "),
-    "stream-after-end": lambda here: verified(tar() + b"more", "byte "),
-    "stream-tar": lambda here: Refused(
+    "stream-not-move": lambda _: verified(b"", None),
+    "stream-format": lambda _: verified(tar(head=manifest(format="5")), None),
+    "stream-cut": lambda _: verified(tar(("files/a", b"0", b"x"), end=False), "byte "),
+    "stream-after-end": lambda _: verified(tar() + b"more", "byte "),
+    "stream-tar": lambda _: Refused(
         "lnk-tar-verify", ("--max-entries", "0"), tar(("files/a", b"0", b"x")), "files/a"
     ),
     "manifest-json": lambda here: Refused("lnk-tar-create", (make_home(here / "h"),), b"[]", None),
-    "manifest-field": lambda here: verified(tar(head=manifest(move='"no"')), "move"),
-    "entry-type": lambda here: verified(tar(("files/a", b"1", b"files/b")), "files/a"),
-    "entry-path": lambda here: verified(tar(("files/../a", b"0", b"x")), "files/../a"),
-    "entry-folder": lambda here: verified(tar(("logs/a", b"0", b"x")), "logs/a"),
-    "entry-duplicate": lambda here: verified(
+    "manifest-field": lambda _: verified(tar(head=manifest(move='"no"')), "move"),
+    "entry-type": lambda _: verified(tar(("files/a", b"1", b"files/b")), "files/a"),
+    "entry-path": lambda _: verified(tar(("files/../a", b"0", b"x")), "files/../a"),
+    "entry-folder": lambda _: verified(tar(("logs/a", b"0", b"x")), "logs/a"),
+    "entry-duplicate": lambda _: verified(
         tar(("files/a", b"0", b"x"), ("files/a", b"0", b"x")), "files/a"
     ),
-    "entry-parent": lambda here: verified(
+    "entry-parent": lambda _: verified(
         tar(("files/a", b"2", b"b"), ("files/a/b", b"0", b"x")), "files/a/b"
     ),
-    "entry-link": lambda here: verified(tar(("files/a", b"2", b"/etc")), "files/a"),
+    "entry-link": lambda _: verified(tar(("files/a", b"2", b"/etc")), "files/a"),
     "hash-missing": hash_missing,
     "hash-mismatch": hash_mismatch,
-    "schedule-place": lambda here: verified(
+    "schedule-place": lambda _: verified(
         tar(("schedule/later/j.json", b"0", b"{}")), "schedule/later/j.json"
     ),
-    "schedule-json": lambda here: verified(
+    "schedule-json": lambda _: verified(
         tar(("schedule/waiting/j.json", b"0", b'{"id":"k"}')), "schedule/waiting/j.json"
     ),
     "schedule-running": schedule_running,
-    "canon-json": lambda here: Refused("lnk-canon", (), b"1\nNaN\n", "line 2"),
+    "canon-json": lambda _: Refused("lnk-canon", (), b"1\nNaN\n", "line 2"),
     "home-missing": home_missing,
     "home-other-agent": home_other_agent,
     "home-busy": home_busy,

@@ -4,7 +4,7 @@ import hashlib
 import io
 import json
 import sys
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -234,6 +234,7 @@ def test_what_is_not_utf8_is_refused(text: bytes) -> None:
         rb'{"\udfff":1}',
         rb'"\ude00\ud83d"',
         rb'"\ud83d\\ude00"',
+        rb'"\ud83d\\\ude00"',
         rb'"\ud83d\ud83d\ude00"',
         rb'"\ud83d\ude00\ude00"',
         rb'"\ud83d\u0041"',
@@ -407,17 +408,10 @@ def test_a_hash_is_of_the_one_form_with_every_line_ended() -> None:
 
 def test_what_one_text_needs_is_forgotten_for_the_next() -> None:
     """A text that the fast way does not take leaves no trace."""
-
-    def texts() -> Iterator[bytes]:
-        for odd in (b"1e-7", b"8" * 5000, b"[1e-7", b"1e400"):
-            yield odd
-            yield b'{"b":"1e-07","a":0.5}'
-
-    forms = []
-    for text in texts():
-        try:
-            forms.append(canonical(text))
-        except Refusal:
-            forms.append(b"refused")
-    plain = b'{"a":0.5,"b":"1e-07"}'
-    assert forms == [b"1e-7", plain, b"8" * 5000, plain, b"refused", plain, b"refused", plain]
+    for odd in (b"1e-7", b"8" * 5000, b"[1e-7", b"1e-7 " + b"8" * 5000):
+        with suppress(Refusal):
+            canonical(odd)
+        assert module._hooks.small or module._hooks.long
+        assert canonical(b'{"b":"1e-07","a":0.5}') == b'{"a":0.5,"b":"1e-07"}'
+        assert not module._hooks.small
+        assert not module._hooks.long

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from agentmove_tools.envelope.background import in_background
 from agentmove_tools.envelope.header import HEADER_LENGTH, HEADER_START, write_header
 from agentmove_tools.envelope.keys import KEY_LENGTH
 from agentmove_tools.envelope.records import BATCH, RECORD_EXTRA, RECORD_LIMIT, RecordKey
@@ -26,8 +25,7 @@ class Sealer:
     """Writes one sealed envelope to a sink, 128 KiB at a time.
 
     A failure to write a record whole, or to number it, makes it unusable: every later call
-    raises ``MachineError``, so no envelope with a gap in it can ever look finished. What the sink
-    was given last is left as it is until it was given more: see ``BackgroundSink``.
+    raises ``MachineError``, so no envelope with a gap in it can ever look finished.
     """
 
     def __init__(self, sink: ByteSink, recipient: Recipient) -> None:
@@ -37,7 +35,6 @@ class Sealer:
         self._plain = memoryview(bytearray(_PLAIN_SIZE))
         self._filled = 0
         self._sealed = memoryview(bytearray(_SEALED_SIZE))
-        self._other = memoryview(bytearray(_SEALED_SIZE))  # which the sink may still write from
         header = write_header(recipient, stream_key)
         self._sealed[: len(header)] = header
         self._ready = len(header)
@@ -101,7 +98,6 @@ class Sealer:
         written = self._sink.write(self._sealed[: self._ready])
         if written != self._ready:
             raise MachineError(f"only {written} of {self._ready} bytes could be written")
-        self._sealed, self._other = self._other, self._sealed
         self._filled = 0
         self._ready = 0
         self._state = "open"
@@ -116,8 +112,7 @@ def seal(source: ByteSource, sink: ByteSink, recipient: Recipient) -> int:
     Gives the plaintext's length in bytes. Memory does not grow with it. Raises what the source
     and the sink raise, and ``MachineError`` when a record could not be written whole.
     """
-    with in_background(sink) as background:
-        sealer = Sealer(background, recipient)
-        length = sealer.write_from(source)
-        sealer.finish()
+    sealer = Sealer(sink, recipient)
+    length = sealer.write_from(source)
+    sealer.finish()
     return length

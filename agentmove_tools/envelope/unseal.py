@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from cryptography.exceptions import InvalidTag
 
 from agentmove_tools.accidents import hint_for, hint_of_damage
-from agentmove_tools.envelope.background import in_background
 from agentmove_tools.envelope.header import (
     HEADER_LENGTH,
     HEADER_LIMIT,
@@ -22,20 +21,17 @@ from agentmove_tools.envelope.header import (
     open_header,
 )
 from agentmove_tools.envelope.records import BATCH, RECORD_EXTRA, RECORD_LIMIT, RecordKey
-from agentmove_tools.refusals import Refusal
+from agentmove_tools.refusals import MachineError, Refusal
 
 if TYPE_CHECKING:
-    from agentmove_tools.envelope.background import BackgroundSink
     from agentmove_tools.envelope.keys import Identity
     from agentmove_tools.streams import ByteSink, ByteSource
 
 # A batch of full records, with room for the header before them: so each later batch ends as far
 # behind a record's start as the header is long, and no more than that is moved to the front.
 _INPUT_SIZE: Final = HEADER_START + HEADER_LENGTH + BATCH * (RECORD_LIMIT + RECORD_EXTRA)
-# The record that is held back, and some batches: it is moved to the front when they are full. So
-# much that the batch opened next does not reach what was released last, which may still be being
-# written: that is up to a batch and a record long, and ends a record before the buffer's end.
-_PLAIN_SIZE: Final = 4 * (RECORD_LIMIT + _INPUT_SIZE)
+# The record that is held back, and two batches: it is moved to the front each second time.
+_PLAIN_SIZE: Final = RECORD_LIMIT + 2 * _INPUT_SIZE
 _HEAD_SIZE: Final = 4096  # bytes that are looked at to tell what happened to the input
 
 
@@ -48,8 +44,7 @@ def unseal(source: ByteSource, sink: ByteSink, identity: Identity) -> int:
     """
     window = _Window(source)
     key = RecordKey(_read_stream_key(window, identity))
-    with in_background(sink) as background:
-        return _Opener(window, key, background).run()
+    return _Opener(window, key, sink).run()
 
 
 class _Window:
@@ -146,7 +141,7 @@ def _cut(window: _Window, where: str) -> Refusal:
 class _Opener:
     """Opens the records of a window into a sink, and holds back the last one opened."""
 
-    def __init__(self, window: _Window, key: RecordKey, sink: BackgroundSink) -> None:
+    def __init__(self, window: _Window, key: RecordKey, sink: ByteSink) -> None:
         self._window = window
         self._key = key
         self._sink = sink
@@ -164,7 +159,6 @@ class _Opener:
             self._check_end()
         except Refusal:
             self._release()
-            self._sink.flush()
             raise
         # Every record authenticated, and nothing follows the last.
         self._held = self._end
@@ -228,7 +222,9 @@ class _Opener:
         """Write all but the record that is held back, and make room for the next batch."""
         count = self._held - self._start
         if count:
-            self._sink.write(self._plain[self._start : self._held])
+            written = self._sink.write(self._plain[self._start : self._held])
+            if written != count:
+                raise MachineError(f"only {written} of {count} bytes could be written")
             self._released += count
             self._start = self._held
         if _PLAIN_SIZE - self._end < _INPUT_SIZE:

@@ -371,6 +371,7 @@ class Assembly:
     def _merge(self, thread: bytes, own: int | None, theirs: int, *, keep_both: bool) -> None:
         path = CONVERSATIONS + b"/" + thread + b"/" + EVENTS
         counts = self._report.events
+        before = os.fstat(own) if own is not None else None
         found = compare(own, theirs, path)
         counts["in"] += found.theirs
         if found.relation == "diverged":
@@ -394,12 +395,22 @@ class Assembly:
                 os.lseek(theirs, 0, os.SEEK_SET)
                 mode = os.fstat(own).st_mode & 0o777
                 self._stage.write(path, appended(own, theirs, found.common, path), mode)
+                self._check_unchanged(own, before, path)
         else:
             counts["already_there"] += found.theirs
             if not self._dry:
                 # The old Home's own stands: it is carried over with the rest of the thread.
                 above, _, name_ = path.rpartition(b"/")
                 os.unlink(name_, dir_fd=self._stage.folders.get(above, make=False))
+
+    def _check_unchanged(self, own: int, before: os.stat_result | None, path: bytes) -> None:
+        """Raise ``MachineError`` where the old Home's agent goes on with a conversation."""
+        after = os.fstat(own)
+        if before is None or (after.st_size, after.st_mtime_ns) != (
+            before.st_size,
+            before.st_mtime_ns,
+        ):
+            self._changed(path)
 
     def _put_beside(self, thread: bytes) -> None:
         """Make what came of a thread one of its own, under a name that nothing has."""
@@ -443,8 +454,11 @@ class Assembly:
             value["owner"] = owner
         else:
             value.pop("owner", None)
-        text = json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True) + "\n"
-        self._stage.write(AGENT_FILE, [text.encode()], 0o644)
+        try:
+            text = json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True).encode()
+        except UnicodeEncodeError:  # a lone surrogate in a field that is not ours
+            text = json.dumps(value, indent=2, sort_keys=True).encode()
+        self._stage.write(AGENT_FILE, [text, b"\n"], 0o644)
 
     def finish_trees(self, tops: tuple[bytes, ...], shown: str) -> None:
         """Give skipped files their modes, and hold the whole against the manifest's ``tree``.

@@ -53,9 +53,7 @@ class Record:
 class CollectionSource(Protocol):
     """A store that collections are read from."""
 
-    def records(
-        self, collection: Collection, held: Mapping[bytes, bytes]
-    ) -> Iterator[Record]:
+    def records(self, collection: Collection, held: Mapping[bytes, bytes]) -> Iterator[Record]:
         """The collection's records, sorted by path bytes, in the one form where that applies.
 
         ``held`` is what the other end holds, digests by path: a file that is in it the same comes

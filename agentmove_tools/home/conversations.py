@@ -103,7 +103,8 @@ def one_form_of(
 
     ``lines``: it is a conversation, an event a line. A last event that is still being written (no
     newline yet) is left for later in a copy, and said; where the agent is ``still``, it is taken
-    when it is whole. Raises ``Refusal`` (canon-json, of a job schedule-json), ``MachineError`` and ``OSError``.
+    when it is whole. Raises ``Refusal`` (canon-json, of a job schedule-json), ``MachineError`` and
+    ``OSError``.
     """
     content = record.content
     if content is None:

@@ -63,12 +63,14 @@ def hash_bytes(fd: int) -> bytes:
 
 def hash_events(fd: int) -> bytes:
     """The SHA-256 of a conversation's one form (section 7). Raises ``Refusal`` (canon-json)."""
-    from agentmove_tools.canonical import hash_lines
+    from agentmove_tools.canonical import hash_lines  # noqa: PLC0415 - slow to import
 
     return hash_lines(FdSource(fd))
 
 
-def hash_file(folder: int, name: bytes, hasher: Callable[[int], bytes] = hash_bytes) -> bytes | None:
+def hash_file(
+    folder: int, name: bytes, hasher: Callable[[int], bytes] = hash_bytes
+) -> bytes | None:
     """The digest of a file; None where it is gone, is no file any more, or cannot be read."""
     try:
         fd = os.open(name, OPEN_FILE, dir_fd=folder)
@@ -246,9 +248,7 @@ class Refresh:
         finally:
             os.close(fd)
 
-    def _done(
-        self, waiting: list[_Waiting]
-    ) -> Iterator[tuple[Folder, bytearray, Iterator[bytes]]]:
+    def _done(self, waiting: list[_Waiting]) -> Iterator[tuple[Folder, bytearray, Iterator[bytes]]]:
         for folder, digests, blocks in waiting:
             if blocks is None:
                 rows = self._writer.add(folder, digests)

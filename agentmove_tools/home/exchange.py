@@ -278,5 +278,6 @@ def _keep(folder: int, name: bytes, kept: bytes) -> None:
 def _listed(journal: dict[str, object], key: str) -> list[bytes]:
     value = journal.get(key)
     allowed = (*MOVED, AGENT_FILE)
-    names_ = [os.fsencode(v) for v in value if isinstance(v, str)] if isinstance(value, list) else []
-    return [name for name in names_ if name in allowed]
+    listed = value if isinstance(value, list) else []
+    found = [os.fsencode(name) for name in listed if isinstance(name, str)]
+    return [name for name in found if name in allowed]

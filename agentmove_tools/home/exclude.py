@@ -25,17 +25,17 @@ def _to_regex(glob: str) -> str:
     at = 0
     for match in _WILDCARD.finditer(text):
         parts.append(re.escape(text[at : match.start()]))
-        token = match.group()
-        if token == "**/":
+        part = match.group()
+        if part == "**/":
             parts.append("(?:.*/)?")
-        elif token == "**":
+        elif part == "**":
             parts.append(".*")
-        elif token == "*":
+        elif part == "*":
             parts.append("[^/]*")
-        elif token == "?":
+        elif part == "?":
             parts.append("[^/]")
         else:
-            inner = token[1:-1].replace("\\", "\\\\").replace("[", "\\[")
+            inner = part[1:-1].replace("\\", "\\\\").replace("[", "\\[")
             negated = inner.startswith("!")
             inner = inner.removeprefix("!")
             inner = "\\^" + inner[1:] if inner.startswith("^") else inner

@@ -257,9 +257,7 @@ def copy_file(
 def link_file(source_fd: int, source: bytes, target_fd: int, target: bytes) -> bool:
     """Hard-link what is at ``source``; false where the file system will not. Raises ``OSError``."""
     try:
-        os.link(
-            source, target, src_dir_fd=source_fd, dst_dir_fd=target_fd, follow_symlinks=False
-        )
+        os.link(source, target, src_dir_fd=source_fd, dst_dir_fd=target_fd, follow_symlinks=False)
     except OSError as error:
         if error.errno in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS):
             return False

@@ -11,6 +11,7 @@ from agentmove_tools.home.index import DIGEST, UNKNOWN, Index, IndexWriter
 from agentmove_tools.home.layout import CONVERSATIONS, FILES, MEMORY
 from agentmove_tools.home.recovery import finish_interrupted
 from agentmove_tools.home.state import HOME_INDEX, STAGED, STAGED_INDEX, TREE, HomePlace
+from agentmove_tools.refusals import Refusal
 from agentmove_tools.stream.have import render_rows
 
 if TYPE_CHECKING:
@@ -118,6 +119,8 @@ def holdings_of(home: bytes, unreadable: Callable[[bytes], None]) -> Iterator[by
     holdings = Holdings(state)
     try:
         yield from holdings.have(root)
+        if root is not None and not place.is_home(root):
+            raise Refusal("home-busy", "a move was put in place meanwhile", place=place.shown)
         for path in holdings.unreadable:
             unreadable(path)
     finally:

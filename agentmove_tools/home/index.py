@@ -174,6 +174,9 @@ def _read_table(fd: int) -> dict[bytes, list[Place]]:
         msg = "no index"
         raise ValueError(msg)
     start, length, crc = _TAIL.unpack(os.pread(fd, _TAIL.size, size - _TAIL.size))
+    if start + length + _TAIL.size != size:
+        msg = "a damaged index"
+        raise ValueError(msg)
     table = os.pread(fd, length, start)
     if len(table) != length or zlib.crc32(table) != crc:
         msg = "a damaged index"
@@ -293,9 +296,11 @@ class IndexWriter:
         self._pieces += (table, _TAIL.pack(self._size, len(table), zlib.crc32(table)))
         self._flush()
         if self._folder is not None:
-            os.rename(
-                self._temporary, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder
-            )
+            # A receiver that begins meanwhile may have taken it for a killed one's.
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(
+                    self._temporary, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder
+                )
             self._temporary = b""
         return self._fd
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, TypeGuard
 
 from agentmove_tools.home.folders import OPEN_FILE
 from agentmove_tools.refusals import MachineError, Refusal
@@ -119,18 +119,29 @@ def read_agent(home: int, shown: str) -> dict[str, object]:
     return value
 
 
+def _is_text(value: object) -> TypeGuard[str]:
+    """Whether it is text that a stream can hold: a lone surrogate is none."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def agent_of(fields: dict[str, object], shown: str) -> tuple[Agent, str]:
     """The agent and its harness, out of ``agent.json``'s fields. Raises ``MachineError``."""
 
     def text(name: str) -> str:
         value = fields.get(name)
-        if not isinstance(value, str) or (name == "id" and not value):
+        if not _is_text(value) or (name == "id" and not value):
             msg = f"agent.json has no text for {name!r}: mend it first"
             raise MachineError(msg, path=shown)
         return value
 
     owner = fields.get("owner")
-    if owner is not None and not isinstance(owner, str):
+    if owner is not None and not _is_text(owner):
         msg = "agent.json's owner is no text: mend it first"
         raise MachineError(msg, path=shown)
     return Agent(id=text("id"), name=text("name"), owner=owner), text("harness")

@@ -297,9 +297,7 @@ class _Receiver:
         self._open.append(tree)
         if not fresh:
             drop_strangers(tree)
-        self._stage = Stage(
-            tree, owner=self._owner(), dry=self._options.dry_run, fresh=fresh
-        )
+        self._stage = Stage(tree, owner=self._owner(), dry=self._options.dry_run, fresh=fresh)
 
     def _owner(self) -> tuple[int, int] | None:
         """Whom root gives the files to: whoever the Home belongs to."""
@@ -361,9 +359,7 @@ class _Receiver:
             "switch": switch,
             "run": self._run,
         }
-        self._report.way = put_in_place(
-            self._place, self._state, record, keep_old=self._keep_old
-        )
+        self._report.way = put_in_place(self._place, self._state, record, keep_old=self._keep_old)
         if self._keep_old is not None and self._home is not None:
             self._report.old_home = os.fsdecode(self._keep_old)
         self._report.result = "in place"

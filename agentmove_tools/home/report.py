@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 # What becomes of an entry that came in (the first three), and of what was there before.
 Fate: TypeAlias = Literal["written", "passed_over", "left_alone", "kept", "removed"]
-Result: TypeAlias = Literal["staged", "in place", "already in place", "would be staged", "would be in place"]
+Result: TypeAlias = Literal[
+    "staged", "in place", "already in place", "would be staged", "would be in place"
+]
 
 
 class Report:

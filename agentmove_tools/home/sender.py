@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from agentmove_tools import __version__
 from agentmove_tools.home.digests import hash_file
@@ -71,7 +71,7 @@ class Sender:
         """Close the Home."""
         os.close(self._home)
 
-    def __enter__(self) -> Sender:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

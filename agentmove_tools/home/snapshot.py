@@ -2,7 +2,8 @@
 
 A small file is read once into memory, a large one into a nameless temporary file. The file's times
 say whether it was written meanwhile; where they cannot (it was written just now), it is read again
-a little later and the two readings must agree. During a switch the agent should be still, so any change stops it.
+a little later and the two readings must agree. During a switch the agent should be still, so any
+change stops it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,6 @@ class Gone(Exception):
 
 class Unsteady(Exception):
     """The file was written to during every try at reading it."""
-
 
 
 class Pieces:
@@ -190,8 +190,9 @@ class SnapshotReader:
             # It was written just now, and a write may be under way: it is looked at again later.
             wait = after.st_ctime_ns + _TICK - time.time_ns()
             time.sleep(min(max(wait, 0), _TICK) / _SECOND)
-            if _times(os.fstat(fd)) != _times(info):
-                return False
+            after = os.fstat(fd)
+        if _times(after) == _times(info):
+            pass
         elif self._still or after.st_size <= info.st_size:
             return False
         # A file that only grows still held what was read of it.

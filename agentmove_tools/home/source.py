@@ -1,4 +1,4 @@
-"""A Home as a sender reads it: the ``file`` store's source side (Move Stream, sections 1 and 4a)."""
+"""A Home as a sender reads it: the ``file`` store's source side (Move Stream, sections 1, 4a)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from agentmove_tools.home.layout import (
     WORKING_STATE,
 )
 from agentmove_tools.home.snapshot import Gone, Unsteady
-from agentmove_tools.home.walk import OTHER, mode_in, sign_of, walk
+from agentmove_tools.home.walk import OTHER, checked_name, mode_in, sign_of, walk
 from agentmove_tools.refusals import MachineError, Refusal
 from agentmove_tools.stream.paths import FILE, FOLDER, LINK
 
@@ -97,7 +97,7 @@ class FileSource:
     def connections(self) -> Iterator[Record]:
         """The credentials, which travel only in a switch."""
         for name in self._names(CONNECTIONS):
-            yield from self._single(CONNECTIONS + b"/" + name)
+            yield from self._single(CONNECTIONS + b"/" + checked_name(CONNECTIONS, name))
 
     def files(self, held: Mapping[bytes, bytes]) -> Iterator[Record]:
         """All that lies under ``files/``, itself first."""
@@ -208,9 +208,7 @@ class FileSource:
             info = os.stat(name, dir_fd=folder, follow_symlinks=False)
             mtime = info.st_mtime_ns // _SECOND
             if kind == LINK:
-                return Record(
-                    path, LINK, 0o777, mtime, target=os.readlink(name, dir_fd=folder)
-                )
+                return Record(path, LINK, 0o777, mtime, target=os.readlink(name, dir_fd=folder))
         except OSError as error:
             self._vanished(path, error)
             return None
@@ -272,7 +270,7 @@ class FileSource:
         for place in PLACES:
             folder = SCHEDULE + b"/" + place
             for name in self._names(folder):
-                if name.endswith(b".json"):
+                if checked_name(folder, name).endswith(b".json"):
                     yield from self._in_one_form(folder + b"/" + name)
                 else:
                     self._say(folder + b"/" + name, "not sent: a job is a .json file")
@@ -289,6 +287,7 @@ class FileSource:
             if self._kind(thread) != stat.S_IFDIR:
                 self._say(thread, "not sent: a conversation is a folder")
                 continue
+            checked_name(CONVERSATIONS, thread.rpartition(b"/")[2])
             events = thread + b"/" + EVENTS
             theirs = held.get(events)
             record = self._unchanged(thread, theirs) if theirs is not None else None

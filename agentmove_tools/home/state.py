@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 import stat
-from typing import Final
+from typing import Final, Self
 
 from agentmove_tools.home.folders import OPEN_FILE, OPEN_FOLDER, name_bytes
 from agentmove_tools.home.layout import WORKING_STATE
@@ -105,6 +105,12 @@ class HomePlace:
                 raise MachineError(msg, path=os.fsdecode(self.state_path))
         return fd
 
+    def is_home(self, folder: int) -> bool:
+        """Whether the open folder still is the Home."""
+        try:
+            return os.path.samestat(os.lstat(self.path), os.fstat(folder))
+        except FileNotFoundError:
+            return False
 
     def is_state(self, state: int) -> bool:
         """Whether the open folder still is this Home's working state."""
@@ -151,7 +157,7 @@ class Lock:
             os.close(self._fd)
             raise
 
-    def __enter__(self) -> Lock:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -40,7 +40,7 @@ NO_EXCHANGE: Final = frozenset(
 
 @cache
 def _libc() -> ctypes.CDLL:
-    import ctypes
+    import ctypes  # noqa: PLC0415 - rarely needed, and slow to import
 
     return ctypes.CDLL(None, use_errno=True)
 
@@ -50,7 +50,7 @@ def exchange(one: bytes, other: bytes) -> None:
 
     Raises ``OSError``; an ``errno`` of ``NO_EXCHANGE`` means that no exchange can be had here.
     """
-    import ctypes
+    import ctypes  # noqa: PLC0415 - rarely needed, and slow to import
 
     libc = _libc()
     if sys.platform == "darwin":
@@ -69,7 +69,7 @@ def exchange(one: bytes, other: bytes) -> None:
 def sync_file_system(fd: int) -> None:
     """Make everything on the file system of ``fd`` durable. Raises ``OSError``."""
     if sys.platform == "linux":
-        import ctypes
+        import ctypes  # noqa: PLC0415 - rarely needed, and slow to import
 
         if _libc().syncfs(fd) != 0:
             code = ctypes.get_errno()
@@ -85,7 +85,7 @@ def birth_of(fd: int) -> int | None:
     if sys.platform != "linux":
         born = getattr(os.fstat(fd), "st_birthtime", None)
         return None if born is None else int(born * 1_000_000_000)
-    import ctypes
+    import ctypes  # noqa: PLC0415 - rarely needed, and slow to import
 
     call = getattr(_libc(), "statx", None)
     found = ctypes.create_string_buffer(_STATX_SIZE)
@@ -100,7 +100,7 @@ def clone(source: int, target: int) -> bool:
     """Let ``target`` share the blocks of ``source``; false where the file system cannot."""
     if sys.platform != "linux":
         return False
-    import fcntl
+    import fcntl  # noqa: PLC0415 - rarely needed
 
     try:
         fcntl.ioctl(target, _FICLONE, source)

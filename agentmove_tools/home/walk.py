@@ -20,14 +20,20 @@ _MOST_OPEN: Final = 64
 _KEPT_OPEN: Final = 32
 _SLASH: Final = 0x2F
 _LONGEST_NAME: Final = 1024
+_SECOND: Final = 1_000_000_000
+_MOST: Final = 1 << 63
 _pack_sign = struct.Struct("<QqqQI").pack  # size, mtime and ctime in ns, inode, mode
 
 
 def sign_of(info: os.stat_result) -> bytes:
     """What says that a file has not changed since: as long as this stays, so does the file."""
-    return _pack_sign(
-        info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_mode & 0xFFFFFFFF
-    )
+    times = info.st_mtime_ns, info.st_ctime_ns
+    try:
+        return _pack_sign(info.st_size, *times, info.st_ino, info.st_mode & 0xFFFFFFFF)
+    except struct.error:
+        # A time past the year 2262 has more nanoseconds than fit: the seconds stand for it.
+        mtime, ctime = (time if -_MOST < time < _MOST else time // _SECOND for time in times)
+        return _pack_sign(info.st_size, mtime, ctime, info.st_ino, info.st_mode & 0xFFFFFFFF)
 
 
 def mode_in(sign: bytes) -> int:
@@ -113,10 +119,11 @@ class Folder:
         plain = UTF8_NAMES and not any_names and len(self.path) < MAX_PATH - _LONGEST_NAME
         with os.scandir(self.fd) as entries:
             for entry in entries:
+                called = entry.name
                 try:
-                    name = entry.name.encode() if plain else self._name(entry.name, any_names=any_names)
+                    name = called.encode() if plain else self._name(called, any_names=any_names)
                 except UnicodeEncodeError:
-                    name = self._name(entry.name, any_names=any_names)
+                    name = self._name(called, any_names=any_names)
                 if entry.is_file(follow_symlinks=False):
                     if not signs:
                         files.append(name)
@@ -125,13 +132,16 @@ class Folder:
                         info = entry.stat(follow_symlinks=False)
                     except FileNotFoundError:
                         continue
-                    all_signs[name] = _pack_sign(
-                        info.st_size,
-                        info.st_mtime_ns,
-                        info.st_ctime_ns,
-                        info.st_ino,
-                        info.st_mode & 0xFFFFFFFF,
-                    )
+                    try:
+                        all_signs[name] = _pack_sign(
+                            info.st_size,
+                            info.st_mtime_ns,
+                            info.st_ctime_ns,
+                            info.st_ino,
+                            info.st_mode & 0xFFFFFFFF,
+                        )
+                    except struct.error:
+                        all_signs[name] = sign_of(info)
                 elif entry.is_symlink():
                     kinds[name] = LINK
                 elif entry.is_dir(follow_symlinks=False):
@@ -144,7 +154,7 @@ class Folder:
 
     def _name(self, name: str, *, any_names: bool) -> bytes:
         raw = name_bytes(name)
-        return raw if any_names else _checked_name(self.path, raw)
+        return raw if any_names else checked_name(self.path, raw)
 
     def digest(self, name: bytes) -> bytes | None:
         """The digest of the file ``name``, where it is known."""
@@ -163,7 +173,8 @@ class Folder:
         return keys
 
 
-def _checked_name(folder: bytes, raw: bytes) -> bytes:
+def checked_name(folder: bytes, raw: bytes) -> bytes:
+    """The name, if a stream can hold it. Raises ``Refusal`` (home-path)."""
     try:
         raw.decode()
     except UnicodeDecodeError:

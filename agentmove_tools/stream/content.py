@@ -44,14 +44,29 @@ class ContentReader:
 
     def read(self) -> bytes:
         """All of it."""
-        scheduled = self._path.startswith(_SCHEDULE)
-        if scheduled:
-            self._check_schedule_size()
+        if self._path.startswith(_SCHEDULE):
+            return self._read_scheduled()
         content = self._input.take(self._size)
         if sha256(content).digest() != self._digest:
             raise self._mismatch()
-        if scheduled:
-            self._check_schedule(content)
+        self._skip_padding()
+        return content
+
+    def _read_scheduled(self) -> bytes:
+        from agentmove_tools.stream.schedule import (  # noqa: PLC0415 - few streams have any
+            check_schedule_file,
+            check_schedule_size,
+        )
+
+        try:
+            check_schedule_size(self._path, self._size)
+            content = self._input.take(self._size)
+            if sha256(content).digest() != self._digest:
+                raise self._mismatch()
+            check_schedule_file(self._path, content)
+        except Refusal as refusal:
+            refusal.details.setdefault("offset", self._at)
+            raise
         self._skip_padding()
         return content
 
@@ -104,20 +119,6 @@ class ContentReader:
                 path=self._path,
                 offset=self._at,
             )
-
-    def _check_schedule_size(self) -> None:
-        from agentmove_tools.stream.schedule import (  # noqa: PLC0415 - few streams have any
-            check_schedule_size,
-        )
-
-        check_schedule_size(self._path, self._size)
-
-    def _check_schedule(self, content: bytes) -> None:
-        from agentmove_tools.stream.schedule import (  # noqa: PLC0415 - few streams have any
-            check_schedule_file,
-        )
-
-        check_schedule_file(self._path, content)
 
     def _mismatch(self) -> Refusal:
         return Refusal("hash-mismatch", "send it again", path=self._path, offset=self._at)

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeGuard
 
-from agentmove_tools.canonical import form_of, parse
+from agentmove_tools.canonical import LongInteger, form_of, parse
 from agentmove_tools.refusals import Refusal, UsageError
 from agentmove_tools.stream.paths import COLLECTIONS, PHASES, check_plain
 
@@ -221,7 +221,9 @@ class _Fields:
 
     def _check_format(self) -> None:
         number = self._get("format")
-        if isinstance(number, bool) or not isinstance(number, int):
+        if isinstance(number, LongInteger):
+            number = number.digits
+        elif isinstance(number, bool) or not isinstance(number, int):
             raise _wrong("format", f"it must be the number 4, and is {_type_of(number)}")
         if number != FORMAT:
             raise Refusal("stream-format", f"it says format {str(number)[:20]}", field="format")

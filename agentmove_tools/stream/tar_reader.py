@@ -160,6 +160,7 @@ class MoveReader:
                 entry = self._next()
             except Refusal as refusal:
                 refusal.details.setdefault("offset", self._at)
+                refusal.place = refusal.place or f"byte {self._at}"
                 raise
             if entry is None:
                 return
@@ -190,7 +191,8 @@ class MoveReader:
         if self._small is not None:
             yield self._take_small(self._small)
         elif self._content is not None:
-            yield from self._content.pieces()
+            for piece in self._content.pieces():  # noqa: UP028 - that would end with this one
+                yield piece
             self._content = None
 
     def _take_small(self, entry: Entry) -> bytes:

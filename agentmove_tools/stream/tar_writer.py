@@ -291,13 +291,14 @@ class MoveWriter:
     ) -> bytes:
         records = b"79 LNK.sha256=%b\n" % digest.hex().encode() if digest else b""
         name = path + b"/" if kind == FOLDER else path
-        # A name that is not plain ASCII goes into a record, where it is UTF-8 by definition.
+        # A name that is not plain ASCII goes into a record, where it is UTF-8 by definition. What
+        # stands in its place in the header is refused, should the record be lost.
         if len(name) > 100 or not name.isascii():
             records += _record(b"path", name)
-            name = name[:100] if name.isascii() else b"PaxHeaders/name"
+            name = b"PaxHeaders/name"
         if len(target) > 100 or not target.isascii():
             records += _record(b"linkpath", target)
-            target = target[:100] if target.isascii() else b"PaxHeaders/target"
+            target = b""
         if size > _LARGEST_OCTAL:
             records += _record(b"size", b"%d" % size)
             size = 0

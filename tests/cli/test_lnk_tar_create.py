@@ -12,6 +12,8 @@ from tests.home.builder import (
     MOVE,
     Fifo,
     Link,
+    Name,
+    Thing,
     entries_of,
     full_home,
     have_of,
@@ -32,7 +34,7 @@ def test_the_stream_is_what_its_verifier_takes(tool: RunTool, here: Path) -> Non
     """In each phase; a second run writes the same bytes."""
     home = full_home(here / "home")
     for phase in ("copy", "switch", "files"):
-        text = manifest(tool, home, phase)
+        text = manifest_of(home, phase).to_json()
         stream = tool("lnk-tar-create", home, stdin=text).stdout
         assert tool("lnk-tar-verify", stdin=stream).stdout == stream
         assert tool("lnk-tar-create", home, stdin=text).stdout == stream
@@ -42,10 +44,7 @@ def test_tar_itself_can_list_it(tool: RunTool, here: Path) -> None:
     """The stream is an ordinary tar to every other program."""
     home = full_home(here / "home")
     stream = tool("lnk-tar-create", home, stdin=manifest(tool, home, "switch")).stdout
-    listed = subprocess.run(
-        ["tar", "-tf", "-", "--quoting-style=literal"], input=stream, capture_output=True, check=True
-    )
-    assert listed.stderr == b""
+    listed = subprocess.run(["tar", "-tf", "-"], input=stream, capture_output=True, check=True)
     assert listed.stdout.startswith(b"lnk-move-4.json\n")
     assert listed.stdout.endswith(b"lnk-move-4.end\n")
 
@@ -121,7 +120,8 @@ def test_links(tool: RunTool, here: Path) -> None:
     """Bad ones are all named in the machine form; ``--links any`` takes them."""
     import json
 
-    home = make_home(here / "home", files={"a": Link(b"/etc"), "b": Link(b"../.."), "c": Link(b"a")})
+    links: dict[Name, Thing] = {"a": Link(b"/etc"), "b": Link(b"../.."), "c": Link(b"a")}
+    home = make_home(here / "home", files=links)
     text = manifest(tool, home, "copy")
     ran = tool("lnk-tar-create", home, "--json-errors", stdin=text)
     assert ran.returncode == 1
@@ -163,30 +163,6 @@ def test_a_manifest_of_another_format(tool: RunTool, here: Path) -> None:
     text = manifest(tool, home, "copy").replace(b'"format":4', b'"format":3')
     ran = tool("lnk-tar-create", home, stdin=text)
     assert ran.stderr.startswith(b"lnk-tar-create: refused: stream-format: ")
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_an_unreadable_file_stops_it(tool: RunTool, here: Path) -> None:
-    """With the file's name, as a user who may not read it; nothing is silently left out."""
-    home = full_home(here / "home")
-    os.chmod(home / "files" / "deep", 0o700)
-    os.chmod(here, 0o755)
-    text = manifest(tool, home, "copy")
-    ran = subprocess.run(
-        [sys.executable, ROOT / "bin" / "lnk-tar-create", home],
-        input=text,
-        capture_output=True,
-        env=clean_environment({"PYTHONDONTWRITEBYTECODE": "1"}),
-        user=65534,
-        group=65534,
-        extra_groups=[],
-        check=False,
-    )
-    if b"No module named" in ran.stderr or b"Permission denied" not in ran.stderr:
-        pytest.skip("this checkout is closed to other users")
-    assert ran.returncode == 3
-    assert b"files/deep" in ran.stderr
-    assert b"lnk-move-4.end" not in ran.stdout
 
 
 def test_it_runs_under_the_c_locale(tool: RunTool, here: Path) -> None:

@@ -364,9 +364,7 @@ def move(
 ) -> Report:
     """Move one Home to another place by one phase, and give the receiver's report."""
     have = have_of(receiver_home) if with_have else None
-    stream = stream_of(
-        sender, phase, move=move_id, have=have, exclude=exclude, any_links=any_links
-    )
+    stream = stream_of(sender, phase, move=move_id, have=have, exclude=exclude, any_links=any_links)
     return take(receiver_home, stream, options, any_links=any_links)
 
 

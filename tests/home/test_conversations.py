@@ -56,7 +56,7 @@ def events_of(home: Path, thread: str = "t") -> bytes:
         (ONE + TWO, b'{ "n" : 1 }', b'{ "n" : 1 }\n' + TWO, 1),
         (ONE, b'{ "n" : 1 }', b'{ "n" : 1 }', 0),
         (b'{"b": 1, "a": 2}\n', b'{"a":2,"b":1}\n', b'{"a":2,"b":1}\n', 0),
-        ("[1.0]\n\"\u2028\"\n".encode(), b"[1.0]\n", "[1.0]\n\"\u2028\"\n".encode(), 1),
+        ('[1.0]\n"\u2028"\n'.encode(), b"[1.0]\n", '[1.0]\n"\u2028"\n'.encode(), 1),
         (b"null\nnull\n", b"null\n", b"null\nnull\n", 1),
     ],
 )
@@ -142,7 +142,7 @@ def test_settings_travel_with_each_thread(here: Path) -> None:
         other={"harness/conversations/t/scratch": "own", "harness/conversations/readme": "own"},
     )
     for phase in ("copy", "switch"):
-        move(sender, home, phase)  # type: ignore[arg-type]
+        move(sender, home, phase)
     after = snapshot(home)
     assert after[b"harness/conversations/t/thread.json"][2] == b'{"tools": []}'
     assert after[b"harness/conversations/s/thread.json"][2] == b'{"x": 1}'
@@ -158,7 +158,7 @@ def test_a_conversation_is_never_sent_again_for_its_form(here: Path) -> None:
     sender, home = pair(here, b'{"n": 1}\n{"n":2}\n', ONE + b' {"n":2}\n')
     have = have_of(home)
     for phase in ("copy", "switch"):
-        assert EVENTS not in entries_of(stream_of(sender, phase, have=have))  # type: ignore[arg-type]
+        assert EVENTS not in entries_of(stream_of(sender, phase, have=have))
     have_of(sender)  # once its index knows it, it is not even read
     assert EVENTS not in entries_of(stream_of(sender, "switch", have=have))
     take(home, stream_of(sender, "switch", have=have))

@@ -87,8 +87,8 @@ def test_a_copy_and_a_switch(here: Path) -> None:
     """The Home becomes the sender's in all that travels; the rest of it is carried over."""
     sender = full_home(here / "sender")
     home = full_home(here / "home")
-    for path in ("files/old", "files/folder/x", "memory/engine/old"):
-        put(home, path, "gone later")
+    for gone in ("files/old", "files/folder/x", "memory/engine/old"):
+        put(home, gone, "gone later")
     put(home, "logs/own.log", "own")
     put(home, "connections/own.json", File(b"own", 0o640))
     before = snapshot(home)
@@ -181,7 +181,8 @@ def test_removed(here: Path) -> None:
 
 def test_only_what_is_new_is_sent(here: Path) -> None:
     """After a copy the switch is small, and what it skipped is there with its mode."""
-    sender = make_home(here / "sender", files={"big": os.urandom(100_000), "run": File(b"x", 0o755)})
+    files: dict[Name, Thing] = {"big": File(os.urandom(100_000)), "run": File(b"x", 0o755)}
+    sender = make_home(here / "sender", files=files)
     home = here / "home"
     move(sender, home, "copy")
     os.chmod(sender / "files" / "big", 0o640)
@@ -195,7 +196,7 @@ def test_only_what_is_new_is_sent(here: Path) -> None:
 @pytest.mark.parametrize("staged", [False, True])
 def test_modes_of_skipped_files(here: Path, staged: bool) -> None:
     """With ``modes``, one that is not listed gets 644; without it, the receiver leaves them."""
-    files = {"a": File(b"a", 0o600), "b": File(b"b", 0o777)}
+    files: dict[Name, Thing] = {"a": File(b"a", 0o600), "b": File(b"b", 0o777)}
     sender = make_home(here / "sender", files=files)
     home = here / "home" if staged else make_home(here / "home", files=files)
     if staged:
@@ -295,7 +296,7 @@ def test_another_agents_home(here: Path) -> None:
     sender = full_home(here / "sender")
     for phase in ("copy", "switch", "files"):
         home = make_home(here / phase, "a2", files={"own": "x"}, fields={"color": "red"})
-        stream = stream_of(sender, phase)  # type: ignore[arg-type]
+        stream = stream_of(sender, phase)
         refused(home, stream, code="home-other-agent")
         assert sorted(name for name in os.listdir(here) if phase in name) == [phase]
     have = have_of(here / "switch")
@@ -344,7 +345,7 @@ def test_other_fields_of_agent_json_stay(here: Path) -> None:
 
 REFUSED: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "cut": ("stream-cut", lambda stream: stream[:-20_000]),
-    "empty": ("stream-not-move", lambda stream: b""),
+    "empty": ("stream-not-move", lambda _: b""),
     "altered": ("hash-mismatch", lambda stream: stream.replace(b"# notes", b"# votes")),
     "followed": ("stream-after-end", lambda stream: stream + b"x"),
 }
@@ -582,7 +583,7 @@ def test_a_dry_run_changes_nothing_at_all(here: Path) -> None:
     have = have_of(home)
     take_away(here / ".home.lnk-move")
     for phase in ("copy", "switch", "files"):
-        stream = stream_of(sender, phase, have=have)  # type: ignore[arg-type]
+        stream = stream_of(sender, phase, have=have)
         before = snapshot(home), times(home)
         dry = take(home, stream, Options(dry_run=True))
         assert dry.result == ("would be staged" if phase == "copy" else "would be in place")
@@ -715,7 +716,7 @@ def test_every_entry_is_accounted_for(here: Path) -> None:
     home = full_home(here / "home")
     put(home, "harness/conversations/side/events.jsonl", b'{"n":1}\n{"n":2}\n')
     for phase in ("copy", "switch", "switch"):
-        stream = stream_of(sender, phase)  # type: ignore[arg-type]
+        stream = stream_of(sender, phase)
         report = take(home, stream)
         for counts in report.kinds.values():
             assert counts["in"] == (
@@ -739,7 +740,8 @@ def test_kept_files_are_counted(here: Path) -> None:
 @pytest.mark.parametrize("phase", ["copy", "switch", "files"])
 def test_jobs_and_connections_only_in_a_switch(here: Path, phase: Phase) -> None:
     """A receiver of another phase refuses them; it never has them staged."""
-    stream = made_stream(manifest(), [(b"connections/c", b"x"), (b"schedule/day.json", one_form(["d", 1]))])
+    day = one_form(["d", 1])
+    stream = made_stream(manifest(), [(b"connections/c", b"x"), (b"schedule/day.json", day)])
     if phase == "switch":
         assert take(here / "home", stream).kinds.keys() == {"connections", "jobs"}
         return

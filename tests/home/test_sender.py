@@ -31,6 +31,7 @@ from tests.home.builder import (
     one_form,
     put,
     stream_of,
+    take,
     take_away,
 )
 
@@ -38,7 +39,7 @@ LARGE = IN_MEMORY + 12345
 
 
 @contextmanager
-def meanwhile(action: Callable[[int], None]) -> Iterator[None]:
+def meanwhile(action: Callable[[int], object]) -> Iterator[None]:
     """Do ``action(0)``, ``action(1)``, ... in a thread all the while, once before it at least."""
     stop = threading.Event()
     begun = threading.Event()
@@ -183,7 +184,7 @@ def test_large_and_sparse_and_linked(here: Path) -> None:
         file.write(b"in the middle")
     os.link(home / "files" / "large", home / "files" / "twin")
     for phase in ("copy", "switch"):
-        sent = entries_of(stream_of(home, phase))  # type: ignore[arg-type]
+        sent = entries_of(stream_of(home, phase))
         assert sent[b"files/large"][2] == sent[b"files/twin"][2] == content
         assert sent[b"files/sparse"][2] == (home / "files" / "sparse").read_bytes()
 
@@ -221,7 +222,7 @@ def test_home_through_a_link(here: Path) -> None:
 
 
 def test_special_files_are_left_out_and_said(here: Path) -> None:
-    """A FIFO, a socket and a device are never opened: a FIFO would hang, a device may do anything."""
+    """A FIFO, a socket and a device are never opened: one would hang, another do anything."""
     home = make_home(
         here / "home",
         files={"fifo": Fifo(), "a": "x"},
@@ -363,14 +364,48 @@ def test_a_link_in_the_place_of_a_single_file_is_refused(here: Path) -> None:
         assert (caught.value.code, caught.value.details["path"]) == ("entry-link", path)
 
 
-@pytest.mark.parametrize("top", ["files", "memory/e", "harness/skills/s"])
+@pytest.mark.parametrize(
+    "top",
+    ["files", "memory/e", "harness/skills/s", "harness/package", "connections",
+     "harness/conversations", "schedule/waiting"],
+)  # fmt: skip
 def test_a_name_that_is_not_utf8(here: Path, top: str) -> None:
     """It is shown escaped, and nothing else is tried with it."""
-    home = make_home(here / "home", other={top.encode() + b"/bad\xff": "x"})
+    thing = Folder() if top == "harness/conversations" else "x"
+    home = make_home(here / "home", other={top.encode() + b"/bad\xff": thing})
     with pytest.raises(Refusal) as caught:
         stream_of(home, "switch")
     assert caught.value.code == "home-path"
     assert caught.value.details["path"] == top + "/bad\\xff"
+
+
+def test_names_that_do_not_travel_may_be_anything(here: Path) -> None:
+    """What is no part of a move is named, escaped, and not in the way."""
+    home = make_home(here / "home", other={b"logs\xff/x": "x", b"harness/\xff": "x"})
+    said = Said()
+    stream_of(home, "switch", say=said)
+    assert [path for path, _ in said] == [b"logs\xff", b"harness/\xff"]
+
+
+def test_times_past_all_clocks(here: Path) -> None:
+    """A time that no 64 bits of nanoseconds can hold travels as others do, and is no obstacle."""
+    home = make_home(here / "home", files={"a": File(b"x", mtime=2**34), "b": File(b"y", mtime=-2)})
+    take(here / "other", stream_of(home, "switch"))
+    for name in ("a", "b"):
+        there, here_ = here / "other" / "files" / name, home / "files" / name
+        assert there.stat().st_mtime == here_.stat().st_mtime
+    assert have_of(here / "other") == have_of(home) == have_of(home)
+
+
+def test_an_agent_json_that_no_stream_can_hold(here: Path) -> None:
+    """A lone surrogate in a name stops the sender; in a field that is not sent it is kept."""
+    home = make_home(here / "home")
+    put(home, "agent.json", '{"id": "a1", "name": "\\ud800", "harness": "h"}')
+    with pytest.raises(MachineError, match="name"):
+        stream_of(home, "copy")
+    put(home, "agent.json", '{"id": "a1", "name": "n", "harness": "h", "x": "\\ud800"}')
+    take(home, stream_of(make_home(here / "sender"), "switch"))
+    assert b'"x": "\\ud800"' in (home / "agent.json").read_bytes()
 
 
 def test_a_path_that_is_too_long(here: Path) -> None:
@@ -436,7 +471,7 @@ def test_an_event_that_is_none(here: Path) -> None:
     home = make_home(here / "home", conversations={"t": b'{"a":1}\n{"a":NaN}\n'})
     for phase in ("copy", "switch"):
         with pytest.raises(Refusal) as caught:
-            stream_of(home, phase)  # type: ignore[arg-type]
+            stream_of(home, phase)
         assert caught.value.code == "canon-json"
         assert caught.value.place == "harness/conversations/t/events.jsonl: line 2"
 
@@ -492,17 +527,33 @@ def test_a_large_conversation(here: Path) -> None:
     sent = entries_of(stream_of(home, "copy"))
     assert sent[b"harness/conversations/t/events.jsonl"][2] == lines
     put(home, "harness/conversations/t/events.jsonl", lines)
-    assert entries_of(stream_of(home, "switch"))[b"harness/conversations/t/events.jsonl"][2] == lines
+    sent = entries_of(stream_of(home, "switch"))
+    assert sent[b"harness/conversations/t/events.jsonl"][2] == lines
 
 
 # -- a copy while the agent runs
 
 
-CHANGES: dict[str, Callable[[Path], object]] = {
-    "vanished": lambda path: path.unlink(),
-    "a folder": lambda path: (path.unlink(), path.mkdir()),
-    "a link": lambda path: (path.unlink(), path.symlink_to("a")),
-    "a fifo": lambda path: (path.unlink(), os.mkfifo(path)),
+def becomes_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def becomes_a_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("a")
+
+
+def becomes_a_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+CHANGES: dict[str, Callable[[Path], None]] = {
+    "vanished": Path.unlink,
+    "a folder": becomes_a_folder,
+    "a link": becomes_a_link,
+    "a fifo": becomes_a_fifo,
 }
 
 
@@ -537,7 +588,7 @@ def test_vanishing_in_a_switch(here: Path, monkeypatch: pytest.MonkeyPatch, path
     """Wherever it lies."""
     home = make_home(here / "home", other={path: "x"})
     manifest = manifest_of(home, "switch")
-    just_before_reading(monkeypatch, path.encode(), lambda: (home / path).unlink())
+    just_before_reading(monkeypatch, path.encode(), (home / path).unlink)
     with pytest.raises(MachineError) as caught:
         stream_of(home, manifest=manifest)
     assert caught.value.details["path"] == path
@@ -558,7 +609,7 @@ def test_a_change_between_manifest_and_stream(here: Path) -> None:
         lambda home: put(home, "files/new", "y"),
         lambda home: put(home, "memory/e/new", Link(b"x")),
         lambda home: (home / "files" / "a").chmod(0o600),
-        lambda home: (home / "files" / "a").unlink(),
+        lambda home: take_away(home / "files" / "a"),
         lambda home: (home / "files" / "b").rename(home / "files" / "c"),
     ]
     for number, change in enumerate(changes):
@@ -605,7 +656,7 @@ def test_a_file_that_is_rewritten_in_place(here: Path, size: int) -> None:
 
 
 def test_files_that_grow_and_shrink(here: Path) -> None:
-    """A log that grows is sent as far as it went; one that is cut and written anew is whole lines."""
+    """A log that grows is sent as far as it went; one that is written anew is whole lines."""
     home = make_home(here / "home", files={"log": "", "cut": "", "new": "", "z": "last"})
     line = b"0123456789" * 20 + b"\n"
     log = os.open(home / "files" / "log", os.O_WRONLY | os.O_APPEND)
@@ -646,7 +697,7 @@ def test_a_change_during_a_switch_is_noticed(here: Path, size: int) -> None:
     descriptor = os.open(home / "files" / "a", os.O_RDWR)
     try:
         with (
-            meanwhile(lambda number: os.pwrite(descriptor, patterns[number % 2], 0) and None),
+            meanwhile(lambda number: os.pwrite(descriptor, patterns[number % 2], 0)),
             pytest.raises(MachineError),
         ):
             stream_of(home, manifest=manifest)

@@ -294,7 +294,7 @@ def test_a_number_of_any_length_is_no_text(name: str) -> None:
     assert (refusal.code, refusal.details["field"]) == ("manifest-field", name)
 
 
-@pytest.mark.parametrize("number", [b"3", b"5", b"0", b"-4", b"9" * 3000])
+@pytest.mark.parametrize("number", [b"3", b"5", b"0", b"-4", b"9" * 600, b"9" * 6000])
 def test_another_format_is_said_to_be_one(number: bytes) -> None:
     """Before anything else, since the other fields may be others there; and not at any length."""
     refusal = refusal_of(b'{"format":' + number + b"}")

@@ -163,6 +163,34 @@ def test_each_header_is_ustar_and_only_x_comes_before() -> None:
     assert len(names) > 3
 
 
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        (b"files/" + b"n" * 95, None),
+        ("files/é".encode(), None),
+        (b"files/" + b"n" * 95, b"a"),
+        (b"files/a", b"t" * 101),
+        (b"files/a", "é".encode()),
+    ],
+)
+def test_an_entry_that_lost_its_records_is_refused(path: bytes, target: bytes | None) -> None:
+    """The header alone is never an entry at a cut path, or a link to a cut target."""
+    sink = io.BytesIO()
+    writer = MoveWriter(sink, manifest())
+    if target is None:
+        writer.folder(path, 0o755, TIME)
+    else:
+        writer.link(path, target, TIME)
+    writer.end()
+    whole = sink.getvalue()
+    assert [entry.path for entry in MoveReader(io.BytesIO(whole))] == [path]
+    start = 1536 + len(manifest().to_json()) + -len(manifest().to_json()) % 512
+    assert whole[start + 156 : start + 157] == b"x"
+    with pytest.raises(Refusal) as caught:
+        list(MoveReader(io.BytesIO(whole[:start] + whole[start + 1024 :])))
+    assert caught.value.code in ("entry-folder", "entry-link")
+
+
 def test_only_permission_bits_are_written() -> None:
     """A file that runs as its owner loses that."""
     sink = io.BytesIO()
