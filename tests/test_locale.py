@@ -65,9 +65,7 @@ def _moved(tool: RunTool, folder: Path, env: dict[str, str]) -> tuple[Snapshot, 
     for phase in ("copy", "switch"):
         have.write_bytes(run("lnk-have", home))
         said.append(have.read_bytes())
-        manifest = run(
-            "lnk-manifest", "ada", "--phase", phase, "--move", MOVE, "--have", "have"
-        )
+        manifest = run("lnk-manifest", "ada", "--phase", phase, "--move", MOVE, "--have", "have")
         said.append(manifest)
         stream = run("lnk-tar-create", "ada", "--have", "have", stdin=manifest)
         said += [stream, run("lnk-tar-list", stdin=stream), run("lnk-manifest", stdin=stream)]

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -52,13 +52,13 @@ def _trickle(source: Path, target: Path, sizes: Callable[[int], int]) -> threadi
 
 
 @pytest.fixture
-def ends(here: Path, tool: RunTool) -> Iterator[Path]:
+def ends(here: Path, tool: RunTool) -> Path:
     """A folder with an agent ``ada`` and a key, its recipient in ``to``."""
     home = full_home(here / "ada")
     put(home, "files/large", os.urandom(200_000))
     done = tool("lnk-keygen", "-o", "key", cwd=here)
     (here / "to").write_bytes(done.stdout)
-    yield here
+    return here
 
 
 def _is_moved(folder: Path) -> None:
@@ -68,12 +68,17 @@ def _is_moved(folder: Path) -> None:
 _SIZES: dict[str, Callable[[int], int]] = {
     "one byte": lambda number: 1 if number < 20_000 else 4093,
     "odd": lambda number: (1, 2, 3, 511, 513, 7, 1000, 65_537)[number % 8],
-    "all but one of a block": lambda _: 511,
 }
 
 
-@pytest.mark.parametrize("sizes", _SIZES)
-@pytest.mark.parametrize("stage", ["manifest", "unseal", "verify", "apply", "seal"])
+@pytest.mark.parametrize(
+    ("stage", "sizes"),
+    [
+        *((stage, "odd") for stage in ("manifest", "seal", "unseal", "verify", "apply")),
+        ("unseal", "one byte"),
+        ("apply", "one byte"),
+    ],
+)
 def test_short_reads_at_every_stage(ends: Path, stage: str, sizes: str) -> None:
     """A pipe that gives what it likes changes nothing: a whole move goes through it."""
     made = _shell(
@@ -161,12 +166,12 @@ _READERS = {
 def test_a_reader_that_closes_early(ends: Path, name: str) -> None:
     """``| head`` ends a filter as SIGPIPE does, and it says nothing of it."""
     # A pipe may hold a mebibyte, and what fits into it is written before anybody reads.
-    for number in range(4000 if name == "lnk-have" else 1500 if name == "lnk-tar-list" else 0):
+    for number in range(4000 if name in ("lnk-have", "lnk-tar-list") else 0):
         put(ends / "ada", f"files/{number:04}-{'long' * 60}", b"")
     put(ends / "ada", "files/large", os.urandom(1_500_000))
     made = _shell(
         "set -e -o pipefail; lnk-manifest ada --phase switch > plain; python3 -c '"
-        "import json; m = json.load(open(\"plain\")); m[\"more\"] = \"x\" * 1500000;"
+        'import json; m = json.load(open("plain")); m["more"] = "x" * 1500000;'
         "print(json.dumps(m))' > manifest;"
         "lnk-tar-create ada < manifest > stream; lnk-seal -R to < stream > sealed",
         ends,
@@ -198,6 +203,8 @@ def test_tee_in_the_middle(ends: Path) -> None:
 def test_a_whole_stream_through_a_slow_reader(ends: Path) -> None:
     """A reader that takes its time blocks the writer, and gets all of it."""
     (ends / "stream").write_bytes(stream_of(ends / "ada", "copy"))
-    script = f"{shlex.quote(sys.executable)} -c 'import os\nwhile d := os.read(0, 777): os.write(1, d)'"
+    script = (
+        f"{shlex.quote(sys.executable)} -c 'import os\nwhile d := os.read(0, 777): os.write(1, d)'"
+    )
     done = _shell(f"set -o pipefail; lnk-tar-verify < stream | {script} | cmp - stream", ends)
     assert done.returncode == 0, done.stderr

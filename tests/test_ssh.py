@@ -148,7 +148,9 @@ def _serve(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
         ],
     )
     with (folder / "sshd.log").open("wb") as log:
-        process = subprocess.Popen([sshd, "-D", "-e", "-f", str(config)], stderr=log, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [sshd, "-D", "-e", "-f", str(config)], stderr=log, stdin=subprocess.DEVNULL
+        )
     for _ in range(100):
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return process, port
@@ -182,7 +184,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int
 
 
 @pytest.fixture
-def box(server: tuple[Path, int]) -> Iterator[Box]:
+def box(server: tuple[Path, int]) -> Box:
     """Two machines: ``here`` holds an agent, ``there`` nothing yet."""
     folder, port = server
     client = _write(
@@ -216,7 +218,7 @@ def box(server: tuple[Path, int]) -> Iterator[Box]:
     put(home, "files/größe/ключ \n\u202e", "ünïcödé")
     put(home, "files/large", os.urandom(3_000_000))
     put(home, "files/to", Link("größe".encode()))
-    yield made
+    return made
 
 
 def _is_moved(box: Box) -> None:

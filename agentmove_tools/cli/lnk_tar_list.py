@@ -139,9 +139,11 @@ def _time(seconds: int) -> str:
 
 
 def _human(size: int) -> str:
+    """A size as a person reads it; of one width, so that columns stay where they are."""
     value = float(size)
-    for unit in _UNITS[:-1]:
-        if value < 1024:
-            return f"{size} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+    unit = 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
         value /= 1024
-    return f"{value:.1f} {_UNITS[-1]}"
+        unit += 1
+    number = f"{value:.1f}" if unit else str(size)
+    return f"{number} {_UNITS[unit]:3}".rjust(10)

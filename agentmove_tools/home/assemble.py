@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 _NOT_EMPTY: Final = (errno.ENOTEMPTY, errno.EEXIST)
 _PAUSED_NAME: Final = b"paused"
+_LONGEST_THREAD: Final = 240  # bytes of a name that something is put behind
 _SECOND: Final = 1_000_000_000
 
 
@@ -88,6 +89,7 @@ class Assembly:
         self._carrier = Carrier(stage, home, report, share=share, dry=dry)
         self._removed = frozenset(reader.manifest.removed or ())
         self._gone: set[bytes] = set()  # of those, what was staged
+        self._diverged: list[bytes] = []  # threads to be put beside the own ones
         self._taken: dict[bytes, bytes] = {}  # digests of what the stream did not bring
 
     # -- files/ and memory/
@@ -352,6 +354,9 @@ class Assembly:
                 os.close(theirs)
                 if own is not None:
                     os.close(own)
+        # Only now, when nothing can be refused any more: a staged copy must not hold it twice.
+        for thread in self._diverged:
+            self._put_beside(thread)
         # Threads that the stream does not hold stay, and so does what else lies in a thread.
         self._carrier.carry_missing(CONVERSATIONS)
 
@@ -386,7 +391,7 @@ class Assembly:
                     line=found.common + 1,
                 )
             counts["kept_beside"] += found.theirs
-            self._put_beside(thread)
+            self._diverged.append(thread)
         elif found.relation == "theirs is longer" or own is None:
             counts["already_there"] += found.common
             counts["appended"] += found.theirs - found.common
@@ -414,7 +419,8 @@ class Assembly:
 
     def _put_beside(self, thread: bytes) -> None:
         """Make what came of a thread one of its own, under a name that nothing has."""
-        base = thread + b"-" + self._manifest.move[:8].encode()
+        short = thread[:_LONGEST_THREAD].decode("utf-8", "ignore").encode()
+        base = short + b"-" + self._manifest.move[:8].encode()
         taken = set(names(self._stage.folders.get(CONVERSATIONS, make=False)))
         if self._home is not None:
             home = Folders(self._home)

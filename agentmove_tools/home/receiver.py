@@ -371,13 +371,12 @@ class _Receiver:
         if manifest.phase == "files" or self._options.dry_run:
             self._take_staged(assembly, tops)
         assembly.complete_trees(tops)
+        assembly.finish_trees(tops, self._place.shown)
         if manifest.phase == "switch":
             spoken_for = COLLECTIONS if manifest.collections is None else manifest.collections
             receiver.complete(spoken_for)
-            assembly.finish_trees(tops, self._place.shown)
             assembly.carry_rest(MOVED)
         else:
-            assembly.finish_trees(tops, self._place.shown)
             assembly.carry_rest((FILES,))
         if self._options.dry_run:
             return

@@ -129,9 +129,8 @@ def check_any_link(path: bytes, target: bytes) -> None:
     """
     parts = path.split(b"/")
     allowed = (
-        (parts[0] in (b"files", b"memory") and len(parts) > 1 and path != b"memory/notes.md")
-        or (parts[:2] == [b"harness", b"skills"] and len(parts) > 2)
-    )
+        parts[0] in (b"files", b"memory") and len(parts) > 1 and path != b"memory/notes.md"
+    ) or (parts[:2] == [b"harness", b"skills"] and len(parts) > 2)
     if not allowed:
         raise Refusal("entry-link", "a link cannot stand here", path=path)
     check_target(path, target)

@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 
 from tests.conftest import ROOT, RunTool, clean_environment
+from tests.memory import peak_memory
 from tests.test_canonical import SAID, Row, rows
 
 COMMAND: Final = (sys.executable, str(ROOT / "bin" / "lnk-canon"))
@@ -107,26 +108,20 @@ def test_a_value_comes_out_before_the_next_is_waited_for() -> None:
     assert running.returncode == 0
 
 
-def memory_for(lines: int, tmp_path: Path) -> int:
-    """Give the most KiB that the tool held while it read so many lines."""
-    source = tmp_path / "events.jsonl"
+def write_events(place: Path, lines: int) -> Path:
+    """Write so many lines of 4 KB."""
     line = json.dumps({"text": "x" * 4000, "cost": 1e-5, "at": [1, 2, 3]}).encode() + b"\n"
-    with source.open("wb") as file:
+    with place.open("wb") as file:
         for _ in range(lines):
             file.write(line)
-    with source.open("rb") as file:
-        running = subprocess.Popen(
-            COMMAND, stdin=file, stdout=subprocess.DEVNULL, env=clean_environment()
-        )
-        _, status, usage = os.wait4(running.pid, 0)
-        running.returncode = os.waitstatus_to_exitcode(status)
-    assert running.returncode == 0
-    return usage.ru_maxrss // (1024 if sys.platform == "darwin" else 1)
+    return place
 
 
 def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
     """40 MB of lines take no more than a few do, give or take some buffers."""
-    assert memory_for(10_000, tmp_path) - memory_for(100, tmp_path) < 10_000
+    few = peak_memory("lnk-canon", source=write_events(tmp_path / "few", 100))
+    many = peak_memory("lnk-canon", source=write_events(tmp_path / "many", 10_000))
+    assert many - few < 5 << 20
 
 
 def test_a_conversation_hashes_as_in_have(tool: RunTool) -> None:

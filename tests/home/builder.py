@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -389,8 +390,6 @@ def made_stream(
     manifest: Manifest, entries: Iterable[tuple[bytes, bytes | Link | Folder]]
 ) -> bytes:
     """A stream of these entries, which must be sorted by path."""
-    import hashlib
-
     sink = Bytes()
     writer = MoveWriter(sink, manifest, any_links=True)
     for path, thing in entries:
@@ -402,13 +401,3 @@ def made_stream(
             writer.folder(path, thing.mode, thing.mtime)
     writer.end()
     return sink.getvalue()
-
-
-def open_folders(*paths: Path) -> Iterator[int]:
-    """Open folders, as the library takes them; each is closed when the next is asked for."""
-    for path in paths:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)

@@ -60,8 +60,8 @@ def forked(work: Callable[[], object]) -> int:
 def _watched(before: Callable[[str], None]) -> None:
     """Have ``before`` called ahead of every call that is counted, in this process for good."""
 
-    def wrap(name: str, real: Callable[..., Any], *, skip: bool) -> Callable[..., Any]:
-        def call(*arguments: Any, **named: Any) -> Any:
+    def wrap(name: str, real: Callable[..., object], *, skip: bool) -> Callable[..., object]:
+        def call(*arguments: object, **named: object) -> object:
             before(name)
             return None if skip else real(*arguments, **named)
 
@@ -69,8 +69,9 @@ def _watched(before: Callable[[str], None]) -> None:
 
     for name in CALLS:
         setattr(os, name, wrap(name, getattr(os, name), skip=name in _HARMLESS))
-    exchange.exchange = wrap("exchange", exchange.exchange, skip=False)
-    exchange.sync_file_system = wrap("sync", exchange.sync_file_system, skip=True)
+    module: Any = exchange
+    module.exchange = wrap("exchange", module.exchange, skip=False)
+    module.sync_file_system = wrap("sync", module.sync_file_system, skip=True)
 
 
 def die_at(number: int, work: Callable[[], object], *, of: str | None = None) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from agentmove_tools.home import assemble, exchange, receiver
+from agentmove_tools.home import assemble, conversations, exchange, receiver, system
 from agentmove_tools.refusals import MachineError, Refusal
 from agentmove_tools.stream.tar_reader import MoveReader
 from tests.conftest import ROOT, RunTool, clean_environment
@@ -266,7 +266,8 @@ def _append(path: Path, data: bytes) -> None:
 _Change = Callable[[Path], object]
 
 
-def _after(monkeypatch: pytest.MonkeyPatch, call: str, name: bytes, change: Callable[[], object]
+def _after(
+    monkeypatch: pytest.MonkeyPatch, call: str, name: bytes, change: Callable[[], object]
 ) -> list[int]:
     """Have ``change`` done once, just after ``assemble`` made ``call`` for the file ``name``."""
     real = getattr(assemble, call)
@@ -321,7 +322,7 @@ def test_a_conversation_that_goes_on_during_a_switch(
     sender = _sender(here / "sender")
     home = _old(here / "home")
     stream = stream_of(sender, "switch", have=have_of(home))
-    real = assemble.compare
+    real = conversations.compare
     events = home / "harness/conversations/main/events.jsonl"
 
     def watched(own: int | None, theirs: int, path: bytes) -> object:
@@ -361,13 +362,15 @@ def test_a_home_that_comes_into_being_meanwhile(
     _holds(home, sender)
 
 
-def test_a_folder_of_the_old_homes_name_is_made_meanwhile(here: Path) -> None:
+def test_a_folder_of_the_old_homes_name_is_made_meanwhile(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is to keep the old Home is looked at again when the old Home goes there."""
     sender = _sender(here / "sender")
     home = _old(here / "home")
     kept = here / "kept"
     reader = MoveReader(io.BytesIO(stream_of(sender, "switch", have=have_of(home))))
-    real = exchange.exchange
+    real = system.exchange
 
     def meanwhile(one: bytes, other: bytes) -> None:
         real(one, other)
@@ -375,14 +378,12 @@ def test_a_folder_of_the_old_homes_name_is_made_meanwhile(here: Path) -> None:
         (kept / "mine").write_text("mine")
 
     before = snapshot(home)
-    exchange.exchange = meanwhile
-    try:
+    with monkeypatch.context() as patched:
+        patched.setattr(exchange, "exchange", meanwhile)
         with pytest.raises(MachineError, match="move that away"):
             receiver.receive(
                 os.fsencode(home), reader, receiver.Options(keep_old=os.fsencode(kept))
             )
-    finally:
-        exchange.exchange = real
     _holds(home, sender)
     assert os.listdir(kept) == ["mine"]
     (kept / "mine").unlink()

@@ -122,6 +122,36 @@ def test_keep_both(here: Path) -> None:
     assert report.events == {"in": 2, "appended": 0, "already_there": 0, "kept_beside": 2}
 
 
+def test_keep_both_after_a_switch_that_failed(here: Path) -> None:
+    """The sender's thread is put beside once, however often the switch is tried."""
+    sender, home = pair(here, ONE + TWO, ONE + THREE)
+    put(sender, "harness/conversations/bad/events.jsonl", ONE)
+    put(home, "harness/conversations/bad/events.jsonl", b'{"torn')
+    move(sender, home, "copy")
+    for _ in range(2):
+        with pytest.raises(Refusal):
+            move(sender, home, "switch", options=KEEP_BOTH)
+    put(home, "files/own", "x")
+    with pytest.raises(Refusal) as caught:
+        move(sender, home, "switch", options=KEEP_BOTH, with_have=False)
+    assert caught.value.code == "tree-mismatch"
+    put(home, "harness/conversations/bad/events.jsonl", b"")
+    move(sender, home, "switch", options=KEEP_BOTH)
+    assert sorted(os.listdir(home / "harness" / "conversations")) == ["bad", "t", "t-01234567"]
+    assert events_of(home) == ONE + THREE
+    assert events_of(home, "t-01234567") == ONE + TWO
+
+
+def test_keep_both_of_a_long_name(here: Path) -> None:
+    """A name that leaves no room for the move's ID is cut, between two characters."""
+    name = "\u00fc" * 127
+    sender = make_home(here / "sender", conversations={name: [1]})
+    home = make_home(here / "home", conversations={name: [2]})
+    report = move(sender, home, "switch", options=KEEP_BOTH)
+    assert report.kept_beside == ["\u00fc" * 120 + "-01234567"]
+    assert events_of(home, report.kept_beside[0]) == b"1\n"
+
+
 def test_keep_both_when_nothing_diverged(here: Path) -> None:
     """It is a way out of a divergence only."""
     sender, home = pair(here, ONE + TWO, ONE)

@@ -35,9 +35,9 @@ _PAGE = 4096
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
+def disk(here: Path) -> Iterator[Path]:
     """A file system of 4 MiB."""
-    folder = tmp_path / "disk"
+    folder = here / "disk"
     folder.mkdir()
     with mounted_tmpfs(folder, str(_DISK)):
         yield folder
@@ -82,9 +82,9 @@ def _one_line(stderr: bytes, name: str) -> None:
 
 @pytest.mark.parametrize("old", [False, True], ids=["new", "old"])
 @pytest.mark.parametrize("phase", ["copy", "switch", "files"])
-def test_a_receiver_on_a_full_disk(disk: Path, tmp_path: Path, phase: Phase, old: bool) -> None:
+def test_a_receiver_on_a_full_disk(disk: Path, here: Path, phase: Phase, old: bool) -> None:
     """Wherever it stops, the Home is as it was, and with room again the same stream is taken."""
-    sender = _sender(tmp_path / "sender")
+    sender = _sender(here / "sender")
     home = disk / "home"
     if old:
         _old(home)
@@ -116,11 +116,9 @@ def test_a_receiver_on_a_full_disk(disk: Path, tmp_path: Path, phase: Phase, old
     assert state <= (at_rest | {"staged"} if phase == "copy" else at_rest)
 
 
-def test_what_arrived_before_the_disk_was_full_is_not_sent_again(
-    disk: Path, tmp_path: Path
-) -> None:
+def test_what_arrived_before_the_disk_was_full_is_not_sent_again(disk: Path, here: Path) -> None:
     """The files that are whole are staged, and the next try brings the others."""
-    sender = _sender(tmp_path / "sender")
+    sender = _sender(here / "sender")
     home = disk / "home"
     ballast = _fill(disk, leaving=900_000)
     with pytest.raises(OSError, match="No space left"):
@@ -136,9 +134,9 @@ def test_what_arrived_before_the_disk_was_full_is_not_sent_again(
     assert have_of(home) == have_of(sender)
 
 
-def test_the_receiver_says_it_in_one_line(disk: Path, tmp_path: Path, tool: RunTool) -> None:
+def test_the_receiver_says_it_in_one_line(disk: Path, here: Path, tool: RunTool) -> None:
     """Exit 3, what failed, and nothing on standard output."""
-    stream = stream_of(_sender(tmp_path / "sender"), "switch")
+    stream = stream_of(_sender(here / "sender"), "switch")
     for leaving in (0, _PAGE, 400_000):
         ballast = _fill(disk, leaving=leaving)
         done = tool("lnk-tar-apply", disk / "home", stdin=stream)
@@ -152,11 +150,11 @@ def test_the_receiver_says_it_in_one_line(disk: Path, tmp_path: Path, tool: RunT
     assert done.stderr == b""
 
 
-def test_no_inodes_left(tmp_path: Path) -> None:
+def test_no_inodes_left(here: Path) -> None:
     """A disk that has room but no inodes is a full disk too."""
-    sender = _sender(tmp_path / "sender")
+    sender = _sender(here / "sender")
     stream = stream_of(sender, "switch")
-    disk = tmp_path / "disk"
+    disk = here / "disk"
     disk.mkdir()
     with mounted_tmpfs(disk, "8m", inodes=40):
         with pytest.raises(OSError, match="No space left"):
@@ -185,9 +183,7 @@ def test_have_on_a_full_disk(disk: Path, tool: RunTool) -> None:
 
 
 @pytest.mark.parametrize("leaving", [0, _PAGE, 3_000_000])
-def test_a_sender_without_room_to_spool(
-    disk: Path, tool: RunTool, leaving: int
-) -> None:
+def test_a_sender_without_room_to_spool(disk: Path, tool: RunTool, leaving: int) -> None:
     """A large file that may change is spooled; without room for that it is one line, exit 3."""
     home = disk / "home"
     make_home(home, files={"large": b"x" * 300_000})
@@ -211,11 +207,9 @@ def test_a_sender_without_room_to_spool(
 
 
 @pytest.mark.parametrize("leaving", [0, _PAGE, 1_000_000])
-def test_output_to_a_full_disk(
-    disk: Path, tmp_path: Path, tool: RunTool, leaving: int
-) -> None:
+def test_output_to_a_full_disk(disk: Path, here: Path, tool: RunTool, leaving: int) -> None:
     """With -o, a full disk leaves the file that was there, and no half of a new one."""
-    home = _sender(tmp_path / "sender")
+    home = _sender(here / "sender")
     manifest = manifest_of(home, "switch", move=MOVE).to_json()
     output = disk / "stream"
     output.write_bytes(b"an older one")
@@ -231,10 +225,10 @@ def test_output_to_a_full_disk(
     assert output.read_bytes() == tool("lnk-tar-create", home, stdin=manifest).stdout
 
 
-def test_standard_output_on_a_full_disk(tmp_path: Path, tool: RunTool) -> None:
+def test_standard_output_on_a_full_disk(here: Path, tool: RunTool) -> None:
     """The report that cannot be written is said; the Home is in place, and a retry ends well."""
-    home = tmp_path / "home"
-    stream = stream_of(_sender(tmp_path / "sender"), "switch")
+    home = here / "home"
+    stream = stream_of(_sender(here / "sender"), "switch")
     done = tool("lnk-tar-apply", home, "-o", "/dev/full", stdin=stream)
     assert done.returncode == 3
     _one_line(done.stderr, "lnk-tar-apply")

@@ -13,6 +13,7 @@ import pytest
 
 from agentmove_tools.home import receiver
 from agentmove_tools.refusals import MachineError, Refusal
+from agentmove_tools.stream.manifest import Manifest
 from agentmove_tools.stream.tar_writer import MoveWriter
 from tests.home.builder import (
     MOVE,
@@ -98,9 +99,7 @@ def _holds(home: Path, sender: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("target", ["file", "folder", "nothing"])
-def test_a_link_in_the_working_state_is_never_followed(
-    here: Path, place: str, target: str
-) -> None:
+def test_a_link_in_the_working_state_is_never_followed(here: Path, place: str, target: str) -> None:
     """Nothing outside is read or written: it gives way, or the move stops without harm."""
     sender = full_home(here / "sender")
     home = _old(here / "home")
@@ -288,9 +287,10 @@ def test_read_only_folders_of_the_old_home(here: Path, mode: int) -> None:
 
     def work() -> None:
         assert take(home, stream_of(sender, "switch", have=have_of(home))).way == "exchange"
-        assert take(
-            home, stream_of(sender, "switch", move=OTHER_MOVE, have=have_of(home))
-        ).result == "in place"
+        assert (
+            take(home, stream_of(sender, "switch", move=OTHER_MOVE, have=have_of(home))).result
+            == "in place"
+        )
 
     as_nobody(work, reach=here)
     _holds(home, sender)
@@ -386,6 +386,8 @@ def test_very_deep_folders(hollow: Path, top: str) -> None:
     back = make_home(hollow / "back", files={})
     put(home, "schedule/paused", "")
     assert move(home, back, "switch", move_id="4" * 32).result == "in place"
+
+
 def test_deeper_than_a_path_may_be(hollow: Path) -> None:
     """What is left alone may be deeper than any path can say; what is sent may not."""
     sender = full_home(hollow / "sender")
@@ -420,7 +422,17 @@ def test_the_longest_names(here: Path) -> None:
         fd = below
     os.close(os.open(name, os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=fd))
     os.close(fd)
-    for odd in (b"-rf", b"*", b"\\", b"\x01\x7f", b"\n", b" ", b"\xe2\x80\xae", b"new.tmp", b".lnk-move"):
+    for odd in (
+        b"-rf",
+        b"*",
+        b"\\",
+        b"\x01\x7f",
+        b"\n",
+        b" ",
+        b"\xe2\x80\xae",
+        b"new.tmp",
+        b".lnk-move",
+    ):
         put(sender, b"files/odd/" + odd, odd)
     home = here / "home"
     assert move(sender, home, "copy").result == "staged"
@@ -612,7 +624,7 @@ def test_a_damaged_file_of_the_working_state(here: Path, name: str, damage: int)
         report = move(sender, home, "switch")
     except Refusal as refusal:
         # A copy that seems to be another agent's is dropped, and what it held is sent again.
-        assert (refusal.code, name) == ("tree-mismatch", "staged/move.json")
+        assert (refusal.code, name) == ("tree-mismatch", "staged/move.json")  # noqa: PT017
         report = move(sender, home, "switch")
     assert report.result == "in place"
     _holds(home, sender)
@@ -648,6 +660,12 @@ def test_a_home_that_took_the_place_of_one_that_was_removed(here: Path) -> None:
 # -- streams that are made to harm
 
 
+def _sent(home: Path, manifest: bytes) -> None:
+    sink = Bytes()
+    MoveWriter(sink, Manifest.parse(manifest)).end()
+    take(home, sink.getvalue())
+
+
 def test_removed_paths_that_leave_the_home(here: Path) -> None:
     """``removed`` reaches ``files/`` and ``memory/`` only."""
     sender = full_home(here / "sender")
@@ -655,14 +673,7 @@ def test_removed_paths_that_leave_the_home(here: Path) -> None:
     before = snapshot(home)
     manifest = manifest_of(sender, "switch")
     for path in (b"files/../../outside", b"/etc/passwd", b"agent.json", b"connections/own.json"):
-        raw = manifest.to_json().replace(
-            b'{"', b'{"removed":["' + path + b'"],"', 1
-        )
+        raw = manifest.to_json().replace(b'{"', b'{"removed":["' + path + b'"],"', 1)
         with pytest.raises(Refusal):
-            from agentmove_tools.stream.manifest import Manifest
-
-            parsed = Manifest.parse(raw)
-            sink = Bytes()
-            MoveWriter(sink, parsed).end()
-            take(home, sink.getvalue())
+            _sent(home, raw)
     assert snapshot(home) == before

@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -79,14 +78,6 @@ def no_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a killed process wrote is in the system's cache: a sync would only take time."""
     monkeypatch.setattr(exchange, "sync_file_system", lambda _: None)
     monkeypatch.setattr(os, "fsync", lambda _: None)
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder in memory, where there is such a file system: these tests make many Homes."""
-    shared = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as name:
-        yield Path(name)
 
 
 def _difference(left: Snapshot | None, right: Snapshot | None) -> list[bytes]:
@@ -171,9 +162,7 @@ class Case:
             assert not _difference(whole(self.kept), self.old), where
 
 
-def _die_everywhere(
-    case: Case, *, dense: int, sparse: int, points: Iterable[int] = ()
-) -> None:
+def _die_everywhere(case: Case, *, dense: int, sparse: int, points: Iterable[int] = ()) -> None:
     for number in (*case.points(dense=dense, sparse=sparse), *points):
         case.reset()
         where = f"killed before call {number} of {len(case.calls)}: {case.calls[number - 1]}"
@@ -181,34 +170,34 @@ def _die_everywhere(
         case.holds_after(where)
 
 
-def test_killed_switch_over_an_old_home(folder: Path) -> None:
+def test_killed_switch_over_an_old_home(here: Path) -> None:
     """The Home is the old agent or the new one, and the switch again ends in the new one."""
-    _die_everywhere(Case(folder), dense=40, sparse=30)
+    _die_everywhere(Case(here), dense=40, sparse=30)
 
 
-def test_killed_switch_of_a_staged_copy(folder: Path) -> None:
+def test_killed_switch_of_a_staged_copy(here: Path) -> None:
     """The same, where a copy came before."""
-    _die_everywhere(Case(folder, staged=True), dense=20, sparse=25)
+    _die_everywhere(Case(here, staged=True), dense=20, sparse=25)
 
 
-def test_killed_switch_to_a_new_home(folder: Path) -> None:
+def test_killed_switch_to_a_new_home(here: Path) -> None:
     """The same, where there was no Home: then there is none, or all of it."""
-    _die_everywhere(Case(folder, old=False), dense=15, sparse=15)
+    _die_everywhere(Case(here, old=False), dense=15, sparse=15)
 
 
-def test_killed_switch_that_keeps_the_old_home(folder: Path) -> None:
+def test_killed_switch_that_keeps_the_old_home(here: Path) -> None:
     """The old Home ends up where it is to be kept, whole, whenever the receiver was killed."""
-    _die_everywhere(Case(folder, keep_old=True), dense=35, sparse=30)
+    _die_everywhere(Case(here, keep_old=True), dense=35, sparse=30)
 
 
-def test_killed_files(folder: Path) -> None:
+def test_killed_files(here: Path) -> None:
     """The same for the Home's files alone."""
-    _die_everywhere(Case(folder, "files"), dense=20, sparse=15)
+    _die_everywhere(Case(here, "files"), dense=20, sparse=15)
 
 
-def test_killed_copy(folder: Path) -> None:
+def test_killed_copy(here: Path) -> None:
     """A copy never touches the Home, and the same copy again ends as one that was not killed."""
-    case = Case(folder, "copy")
+    case = Case(here, "copy")
     assert case.new == case.old
     staged = snapshot(case.state / "staged")
     for number in case.points(dense=5, sparse=20):
@@ -224,7 +213,7 @@ def test_killed_copy(folder: Path) -> None:
 
 @pytest.mark.parametrize("keep_old", [False, True])
 def test_killed_switch_without_an_exchange(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, keep_old: bool
+    here: Path, monkeypatch: pytest.MonkeyPatch, keep_old: bool
 ) -> None:
     """By a journal: the next command that looks at the Home finds it whole, the old or the new."""
 
@@ -232,15 +221,17 @@ def test_killed_switch_without_an_exchange(
         raise OSError(errno.EINVAL, "Invalid argument")
 
     monkeypatch.setattr(exchange, "exchange", none)
-    case = Case(folder, keep_old=keep_old)
+    case = Case(here, keep_old=keep_old)
     assert "journal" not in case.calls
     first = len(case.calls) - case.calls[::-1].index("exchange")
-    _die_everywhere(case, dense=0, sparse=5, points=range(first, min(first + 45, len(case.calls) + 1)))
+    _die_everywhere(
+        case, dense=0, sparse=5, points=range(first, min(first + 45, len(case.calls) + 1))
+    )
 
 
-def test_killed_again_and_again(folder: Path) -> None:
+def test_killed_again_and_again(here: Path) -> None:
     """A receiver that is killed while it brings a killed one's work in order loses nothing."""
-    case = Case(folder, staged=True)
+    case = Case(here, staged=True)
     total = len(case.calls)
     for first in range(total // 2, total + 1, 14):
         case.reset()

@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -34,11 +35,10 @@ from tests.home.dying import calls_of, die_at
 from tests.home.machine import NOBODY, as_nobody, give_away, mounted_tmpfs, only_root
 
 
-
 @pytest.fixture
-def mount(tmp_path: Path) -> Iterator[Path]:
+def mount(here: Path) -> Iterator[Path]:
     """A small file system of its own, mounted where a Home is to be."""
-    folder = tmp_path / "parent" / "home"
+    folder = here / "parent" / "home"
     folder.mkdir(parents=True)
     with mounted_tmpfs(folder, "16m"):
         yield folder
@@ -82,13 +82,11 @@ def _fails_with(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "code", [errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EXDEV, errno.EBUSY]
 )
-def test_a_system_without_exchange(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
+def test_a_system_without_exchange(here: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     """Whatever the kernel says when it has none, the journal does it, and the report says so."""
     _fails_with(code, monkeypatch)
-    sender = _sender(tmp_path / "sender")
-    home = tmp_path / "home"
+    sender = _sender(here / "sender")
+    home = here / "home"
     home.mkdir()
     _old(home)
     report = move(sender, home, "switch")
@@ -100,18 +98,18 @@ def test_a_system_without_exchange(
     assert (home / ".env").stat().st_mode & 0o777 == 0o600
     assert (home / "connections/own.json").exists()
     assert not (home / "files/gone").exists()
-    left = set(os.listdir(tmp_path / ".home.lnk-move"))
+    left = set(os.listdir(here / ".home.lnk-move"))
     assert left <= {"lock", "last-move.json", "index", "index.staged"}
     assert move(sender, home, "switch").result == "already in place"
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.ENOMEM])
 def test_an_exchange_that_fails_is_no_missing_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+    here: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     """A failing disk is said, and leaves the Home as it was; the next try works."""
-    sender = _sender(tmp_path / "sender")
-    home = tmp_path / "home"
+    sender = _sender(here / "sender")
+    home = here / "home"
     home.mkdir()
     _old(home)
     before = snapshot(home)
@@ -126,17 +124,15 @@ def test_an_exchange_that_fails_is_no_missing_one(
     _holds_new(home, sender)
 
 
-def test_a_journal_keeps_the_old_home_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_journal_keeps_the_old_home_whole(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """--keep-old gives all of the old Home there too, also what the new one carries on with."""
     _fails_with(errno.ENOSYS, monkeypatch)
-    sender = _sender(tmp_path / "sender")
-    home = tmp_path / "home"
+    sender = _sender(here / "sender")
+    home = here / "home"
     home.mkdir(0o750)
     _old(home)
     before = snapshot(home)
-    kept = tmp_path / "kept"
+    kept = here / "kept"
     options = receiver.Options(keep_old=os.fsencode(kept))
     report = move(sender, home, "switch", options=options)
     assert report.way == "journal"
@@ -153,17 +149,17 @@ def _folder(info: os.stat_result) -> bool:
 
 
 @only_root
-def test_a_home_that_is_a_mount_point(mount: Path, tmp_path: Path) -> None:
+def test_a_home_that_is_a_mount_point(mount: Path, here: Path) -> None:
     """Its working state lies in it, is never part of it, and a journal puts it in place."""
     _old(mount)
-    sender = _sender(tmp_path / "sender")
+    sender = _sender(here / "sender")
     assert move(sender, mount, "copy").result == "staged"
     assert (mount / ".lnk-move/staged").is_dir()
     report = move(sender, mount, "switch")
     assert report.way == "journal"
     _holds_new(mount, sender)
     assert (mount / "logs/a").read_text() == "log"
-    assert not (tmp_path / "parent/.home.lnk-move").exists()
+    assert not (here / "parent/.home.lnk-move").exists()
     assert set(os.listdir(mount / ".lnk-move")) <= {
         "lock",
         "last-move.json",
@@ -176,21 +172,21 @@ def test_a_home_that_is_a_mount_point(mount: Path, tmp_path: Path) -> None:
 
 
 @only_root
-def test_an_empty_mount_point(mount: Path, tmp_path: Path) -> None:
+def test_an_empty_mount_point(mount: Path, here: Path) -> None:
     """A file system that was just made is an empty Home, its lost+found aside or not."""
-    sender = _sender(tmp_path / "sender")
+    sender = _sender(here / "sender")
     assert move(sender, mount, "copy").result == "staged"
     assert move(sender, mount, "switch").way == "journal"
     _holds_new(mount, sender)
 
 
 @only_root
-def test_killed_on_a_mount_point(mount: Path, tmp_path: Path) -> None:
+def test_killed_on_a_mount_point(mount: Path, here: Path) -> None:
     """A receiver that was killed there is completed by the next command."""
-    sender = _sender(tmp_path / "sender")
+    sender = _sender(here / "sender")
     _old(mount)
     first = stream_of(sender, "switch", move=OTHER_MOVE, have=have_of(mount))
-    calls = calls_of(lambda: take(mount, first), tmp_path / "calls")
+    calls = calls_of(lambda: take(mount, first), here / "calls")
     renames = calls.count("rename")
     finished = 0
     for number in range(2, renames):
@@ -198,27 +194,25 @@ def test_killed_on_a_mount_point(mount: Path, tmp_path: Path) -> None:
         put(sender, f"files/of/{number}", sent)
         stream = stream_of(sender, "switch", move=sent, have=have_of(mount))
         before = snapshot(mount)
-        assert die_at(number, lambda stream=stream: take(mount, stream), of="rename")
+        assert die_at(number, partial(take, mount, stream), of="rename")
         have_of(mount)
         after = snapshot(mount)
         finished += after != before
         if after != before:
             _holds_new(mount, sender)
-        assert take(mount, stream).result == (
-            "already in place" if after != before else "in place"
-        )
+        assert take(mount, stream).result == ("already in place" if after != before else "in place")
         _holds_new(mount, sender)
     assert 5 < finished < renames - 2
 
 
 @only_root
-def test_a_parent_that_is_not_writable(tmp_path: Path) -> None:
+def test_a_parent_that_is_not_writable(here: Path) -> None:
     """An unprivileged agent whose Home root made: the working state lies in the Home."""
-    parent = tmp_path / "srv"
+    parent = here / "srv"
     home = parent / "home"
     home.mkdir(parents=True)
     _old(home)
-    sender = _sender(tmp_path / "sender")
+    sender = _sender(here / "sender")
     stream = stream_of(sender, "copy")
     give_away(home, sender)
 
@@ -228,7 +222,7 @@ def test_a_parent_that_is_not_writable(tmp_path: Path) -> None:
         assert take(home, switch).way == "journal"
         assert take(home, switch).result == "already in place"
 
-    as_nobody(copy_and_switch, reach=tmp_path)
+    as_nobody(copy_and_switch, reach=here)
     _holds_new(home, sender)
     assert (home / ".lnk-move").stat().st_uid == NOBODY
     assert not (parent / ".home.lnk-move").exists()
@@ -236,13 +230,13 @@ def test_a_parent_that_is_not_writable(tmp_path: Path) -> None:
 
 
 @only_root
-def test_a_parent_that_becomes_writable(tmp_path: Path) -> None:
+def test_a_parent_that_becomes_writable(here: Path) -> None:
     """The working state, with the copy staged in it, moves beside the Home, and is exchanged."""
-    parent = tmp_path / "srv"
+    parent = here / "srv"
     home = parent / "home"
     home.mkdir(parents=True)
     _old(home)
-    sender = _sender(tmp_path / "sender")
+    sender = _sender(here / "sender")
     copy = stream_of(sender, "copy")
     give_away(home, sender)
 
@@ -256,23 +250,23 @@ def test_a_parent_that_becomes_writable(tmp_path: Path) -> None:
         assert take(home, stream).way == "exchange"
         assert take(home, stream).result == "already in place"
 
-    as_nobody(stage, reach=tmp_path)
+    as_nobody(stage, reach=here)
     assert (home / ".lnk-move/staged").is_dir()
     os.chown(parent, NOBODY, NOBODY)
-    as_nobody(switch, reach=tmp_path)
+    as_nobody(switch, reach=here)
     assert not (home / ".lnk-move").exists()
     assert (parent / ".home.lnk-move/last-move.json").exists()
     _holds_new(home, sender)
 
 
 @only_root
-def test_half_way_and_then_the_parent_becomes_writable(tmp_path: Path) -> None:
+def test_half_way_and_then_the_parent_becomes_writable(here: Path) -> None:
     """A journal in the Home is completed also by a command that could do without one by now."""
-    parent = tmp_path / "srv"
+    parent = here / "srv"
     home = parent / "home"
     home.mkdir(parents=True)
     _old(home)
-    sender = _sender(tmp_path / "sender")
+    sender = _sender(here / "sender")
     stream = stream_of(sender, "switch", have=have_of(home))
     subprocess.run(["rm", "-r", str(parent / ".home.lnk-move")], check=True)
     give_away(home, sender)
@@ -284,7 +278,7 @@ def test_half_way_and_then_the_parent_becomes_writable(tmp_path: Path) -> None:
         exchange._give_modes = half  # type: ignore[assignment]
         take(home, stream)
 
-    as_nobody(killed, reach=tmp_path, status=-signal.SIGKILL)
+    as_nobody(killed, reach=here, status=-signal.SIGKILL)
     assert (home / ".lnk-move/journal.json").exists()
     os.chown(parent, NOBODY, NOBODY)
     assert take(home, stream, receiver.Options()).result == "already in place"
@@ -292,11 +286,11 @@ def test_half_way_and_then_the_parent_becomes_writable(tmp_path: Path) -> None:
 
 
 @only_root
-def test_folders_that_their_owner_cannot_write(tmp_path: Path) -> None:
+def test_folders_that_their_owner_cannot_write(here: Path) -> None:
     """Folders of mode 0555 and 0500 at either end hinder an unprivileged agent in neither way."""
-    parent = tmp_path / "srv"
+    parent = here / "srv"
     parent.mkdir()
-    sender = _sender(tmp_path / "sender")
+    sender = _sender(here / "sender")
     for name in ("files", "memory"):
         (sender / name).chmod(0o555)
     for own in (True, False):
@@ -315,7 +309,7 @@ def test_folders_that_their_owner_cannot_write(tmp_path: Path) -> None:
                 switch = stream_of(sender, "switch", move=f"{number:032x}", have=have_of(home))
                 assert take(home, switch).way == way
 
-        as_nobody(work, reach=tmp_path)
+        as_nobody(work, reach=here)
         _holds_new(home, sender)
         assert (home / "files").stat().st_mode & 0o777 == 0o555
         assert (home / "files/locked").stat().st_mode & 0o777 == 0o555
@@ -325,48 +319,48 @@ def test_folders_that_their_owner_cannot_write(tmp_path: Path) -> None:
 
 
 @only_root
-def test_no_home_and_a_parent_that_is_not_writable(tmp_path: Path) -> None:
+def test_no_home_and_a_parent_that_is_not_writable(here: Path) -> None:
     """Nothing can be made there, and that is what is said."""
-    parent = tmp_path / "srv"
+    parent = here / "srv"
     parent.mkdir()
-    stream = stream_of(_sender(tmp_path / "sender"), "switch")
+    stream = stream_of(_sender(here / "sender"), "switch")
 
     def refused() -> None:
         with pytest.raises(MachineError, match="cannot make it"):
             take(parent / "home", stream)
 
-    as_nobody(refused, reach=tmp_path)
+    as_nobody(refused, reach=here)
     assert os.listdir(parent) == []
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"\xff\xfe", b"null"])
-def test_a_damaged_journal(tmp_path: Path, text: bytes) -> None:
+def test_a_damaged_journal(here: Path, text: bytes) -> None:
     """It is said, and neither half of the Home is touched."""
-    sender = _sender(tmp_path / "sender")
-    home = tmp_path / "home"
+    sender = _sender(here / "sender")
+    home = here / "home"
     home.mkdir()
     _old(home)
     stream = stream_of(sender, "switch", have=have_of(home))
-    state = tmp_path / ".home.lnk-move"
+    state = here / ".home.lnk-move"
     (state / "incoming/tree/files").mkdir(parents=True)
     (state / "incoming/old/memory").mkdir(parents=True)
     (state / "journal.json").write_bytes(text)
-    before = snapshot(tmp_path)
+    before = snapshot(here)
     for look in (lambda: take(home, stream), lambda: have_of(home)):
         with pytest.raises(MachineError, match="damaged"):
             look()
-    after = snapshot(tmp_path)
+    after = snapshot(here)
     after.pop(b".home.lnk-move/lock", None)
     assert after == before
 
 
-def test_a_journal_that_names_what_is_no_part_of_a_home(tmp_path: Path) -> None:
+def test_a_journal_that_names_what_is_no_part_of_a_home(here: Path) -> None:
     """A hostile journal moves nothing but a Home's own folders."""
-    home = tmp_path / "home"
+    home = here / "home"
     home.mkdir()
     _old(home)
     have_of(home)
-    state = tmp_path / ".home.lnk-move"
+    state = here / ".home.lnk-move"
     (state / "incoming/tree/logs").mkdir(parents=True)
     (state / "incoming/tree/sub").mkdir(parents=True)
     (state / "journal.json").write_text(
@@ -378,19 +372,19 @@ def test_a_journal_that_names_what_is_no_part_of_a_home(tmp_path: Path) -> None:
     assert not (state / "journal.json").exists()
 
 
-def test_the_move_id_is_not_enough_to_tell_what_was_exchanged(tmp_path: Path) -> None:
+def test_the_move_id_is_not_enough_to_tell_what_was_exchanged(here: Path) -> None:
     """Two runs of ``files`` may have one ID; the first one's end says nothing of the second's."""
-    sender = _sender(tmp_path / "sender")
-    home = tmp_path / "home"
+    sender = _sender(here / "sender")
+    home = here / "home"
     home.mkdir()
     _old(home)
-    kept = tmp_path / "kept"
+    kept = here / "kept"
     options = receiver.Options(keep_old=os.fsencode(kept))
     assert take(home, stream_of(sender, "files", move=MOVE), options).result == "in place"
     old = snapshot(kept)
     put(sender, "files/later", "later")
     stream = stream_of(sender, "files", move=MOVE)
-    calls = calls_of(lambda: receiver.Options(), tmp_path / "none")
+    calls = calls_of(receiver.Options, here / "none")
     assert calls == [""]
     assert die_at(60, lambda: take(home, stream))
     assert take(home, stream).result == "in place"

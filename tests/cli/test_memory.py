@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.memory import peak_memory
+from tests.stream.tars import END, hashed, header, manifest, padded
+
+MIB = 1 << 20
+
+
+def write_stream(place: Path, count: int, size: int) -> Path:
+    """Write a stream of so many files of so many bytes."""
+    content = b"x" * size
+    before, after = hashed(content), padded(content)
+    with place.open("wb") as out:
+        out.write(manifest())
+        for number in range(count):
+            out.write(before + header(b"files/some/folder/%08d" % number, b"0", size) + after)
+        out.write(END + bytes(1024))
+    return place
+
+
+@pytest.mark.parametrize("name", ["lnk-tar-verify", "lnk-tar-list"])
+def test_a_filter_of_streams_does_not_hold_them(name: str, tmp_path: Path) -> None:
+    """Fifty megabytes, in many files or in one, take little more than a few kilobytes do."""
+    least = peak_memory(name, source=write_stream(tmp_path / "few", 3, 1000))
+    for count, size in ((800, 1 << 16), (1, 50 * MIB)):
+        source = write_stream(tmp_path / "much", count, size)
+        assert peak_memory(name, source=source) - least < 10 * MIB
+
+
+@pytest.mark.parametrize(("name", "count"), [("lnk-tar-verify", 200_000), ("lnk-tar-list", 50_000)])
+def test_an_entry_takes_a_few_hundred_bytes(name: str, count: int, tmp_path: Path) -> None:
+    """Its path and hash have to be remembered, and that is all."""
+    least = peak_memory(name, source=write_stream(tmp_path / "few", 10, 0))
+    most = peak_memory(name, source=write_stream(tmp_path / "many", count, 0))
+    # That it is over a few bytes shows that it was measured.
+    assert 20 * count < most - least < 300 * count
+
+
+def test_zeros_after_the_end_are_not_held(tmp_path: Path) -> None:
+    """However many there are, and though the end waits for the last of them."""
+    source = write_stream(tmp_path / "few", 3, 1000)
+    least = peak_memory("lnk-tar-verify", source=source)
+    with source.open("r+b") as file:
+        file.truncate(source.stat().st_size + 200 * MIB)
+    assert peak_memory("lnk-tar-verify", source=source) - least < 10 * MIB
