@@ -60,23 +60,20 @@ def _moved(tool: RunTool, folder: Path, env: dict[str, str]) -> tuple[Snapshot, 
 
     home = folder / "heim größe"
     have = folder / "have"
-    run("lnk-keygen", "-o", "schlüssel")
-    key = run("lnk-keygen", "-y", stdin=(folder / "schlüssel").read_bytes()).decode().strip()
     for phase in ("copy", "switch"):
         have.write_bytes(run("lnk-have", home))
         said.append(have.read_bytes())
         manifest = run("lnk-manifest", "ada", "--phase", phase, "--move", MOVE, "--have", "have")
         said.append(manifest)
         stream = run("lnk-tar-create", "ada", "--have", "have", stdin=manifest)
-        said += [stream, run("lnk-tar-list", stdin=stream), run("lnk-manifest", stdin=stream)]
-        sealed = run("lnk-seal", "-r", key, stdin=stream)
-        opened = run("lnk-unseal", "-i", "schlüssel", stdin=sealed)
-        report = run("lnk-tar-apply", home, stdin=run("lnk-tar-verify", stdin=opened))
-        said.append(report)
+        said.append(stream)
+        if phase == "switch":
+            said += [run("lnk-tar-list", stdin=stream), run("lnk-manifest", stdin=stream)]
+            stream = run("lnk-tar-verify", stdin=stream)
+        said.append(run("lnk-tar-apply", home, stdin=stream))
     found = snapshot(home)
     take_away(home)
     take_away(folder / ".heim größe.lnk-move")
-    take_away(folder / "schlüssel")
     return found, said
 
 
@@ -87,7 +84,7 @@ def test_a_move_is_the_same_in_every_locale(here: Path, tool: RunTool) -> None:
     plain = dict.fromkeys(names, "")
     expected = _moved(tool, here, {**plain, "LC_ALL": "C.UTF-8"})
     assert travelling(expected[0]) == travelling(snapshot(sender))
-    for env in ({"LC_ALL": "C"}, {"LC_ALL": "POSIX"}, {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}):
+    for env in ({"LC_ALL": "C"}, {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0"}):
         assert _moved(tool, here, {**plain, **env}) == expected, env
 
 

@@ -361,7 +361,7 @@ class _Receiver:
         }
         self._report.way = put_in_place(self._place, self._state, record, keep_old=self._keep_old)
         if self._keep_old is not None and self._home is not None:
-            self._report.old_home = os.fsdecode(self._keep_old)
+            self._report.old_home = self._keep_old.decode("utf-8", "backslashreplace")
         self._report.result = "in place"
 
     def _complete(self, receiver: FileReceiver) -> None:

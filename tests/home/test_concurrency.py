@@ -73,9 +73,10 @@ def _halfway(home: Path, stream: bytes) -> Iterator[subprocess.Popen[bytes]]:
         process.stdin.write(stream[: len(stream) // 2])
         process.stdin.flush()
         staged = home.with_name(f".{home.name}.lnk-move") / "staged/tree/files"
-        while not staged.exists():
+        before = None
+        while not staged.exists() or before != (before := snapshot(staged)):
             assert process.poll() is None
-            time.sleep(0.01)
+            time.sleep(0.1)  # it blocks in a read once what was sent is written
         yield process
 
 

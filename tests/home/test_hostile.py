@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import stat
@@ -15,6 +16,7 @@ from agentmove_tools.home import receiver
 from agentmove_tools.refusals import MachineError, Refusal
 from agentmove_tools.stream.manifest import Manifest
 from agentmove_tools.stream.tar_writer import MoveWriter
+from tests.conftest import RunTool
 from tests.home.builder import (
     MOVE,
     OTHER_MOVE,
@@ -677,3 +679,31 @@ def test_removed_paths_that_leave_the_home(here: Path) -> None:
         with pytest.raises(Refusal):
             _sent(home, raw)
     assert snapshot(home) == before
+
+
+def test_an_old_home_is_kept_under_a_name_that_is_no_utf_8(here: Path, tool: RunTool) -> None:
+    """The report shows the name escaped, and does not fail over it."""
+    home = _old(here / "home")
+    full_home(here / "sender")
+    (home / "files/same").unlink()
+    before = snapshot(home)
+    stream = stream_of(here / "sender", "switch", have=have_of(home))
+    kept = os.fsencode(here) + b"/kept\xff\n"
+    done = tool("lnk-tar-apply", "--keep-old", kept, home, stdin=stream)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "old_home" in json.loads(done.stdout)
+    assert snapshot(Path(os.fsdecode(kept))) == before
+    again = stream_of(here / "sender", "switch", move=OTHER_MOVE, have=have_of(home))
+    done = tool("lnk-tar-apply", "--keep-old", kept, home, stdin=again)
+    assert done.returncode == 2
+    assert rb"kept\xff\x0a" in done.stderr.replace(rb"\udcff", rb"\xff")
+
+
+def test_a_home_whose_own_name_is_no_utf_8(here: Path, tool: RunTool) -> None:
+    """It is a Home like every other."""
+    stream = stream_of(full_home(here / "sender"), "switch")
+    home = os.fsencode(here) + b"/h\xff"
+    assert tool("lnk-tar-apply", home, stdin=stream).returncode == 0
+    done = tool("lnk-tar-apply", home, stdin=stream)
+    assert json.loads(done.stdout)["result"] == "already in place"
+    assert tool("lnk-have", home).returncode == 0
