@@ -98,7 +98,7 @@ def _take_apart(error: BaseException) -> _Told:
         return _Told(
             USAGE if usage else FAILED,
             "usage" if usage else "failed",
-            path if isinstance(path, str) and path not in error.message else None,
+            path if isinstance(path, str) else None,
             error.message,
             details,
             None if hint is None else str(hint),

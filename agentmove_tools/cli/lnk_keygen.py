@@ -53,7 +53,7 @@ def command(
             file.write(key.to_file().encode())
     except FileExistsError:
         raise MachineError(
-            f"{output} exists already, and may be the only key to something",
+            "it is there already, and may be the only key to something",
             path=str(output),
             hint="choose another name, or remove it first",
         ) from None

@@ -123,7 +123,7 @@ class Assembly:
         """Take over, as copies, what only a staged copy holds. Raises as ``complete_trees``."""
         share, self._share = self._share, False
         for top in tops:
-            self._take_over(top, staged)
+            self._take_over(top, staged, counted=False)
         self._share = share
         if self._manifest.phase == "switch":
             self._take_staged_events(staged)
@@ -191,7 +191,7 @@ class Assembly:
                 if not isinstance(error, FileNotFoundError) and error.errno not in _NOT_EMPTY:
                     raise
 
-    def _take_over(self, top: bytes, lower: int) -> None:
+    def _take_over(self, top: bytes, lower: int, *, counted: bool = True) -> None:
         """Take the files that the stream skipped out of the tree ``lower``."""
         try:
             root = open_below(lower, top)
@@ -206,9 +206,10 @@ class Assembly:
                     continue
                 if path in self._removed:
                     if path not in self._gone:
+                        self._gone.add(path)
                         self._report.count(path, "removed")
                     continue
-                if self._place_held(folder.fd, name, path):
+                if self._place_held(folder.fd, name, path) and counted:
                     self._report.count(path, "kept")
         finally:
             os.close(root)
@@ -264,7 +265,11 @@ class Assembly:
 
     def _skipped_mode(self, path: bytes, own: int) -> int:
         modes = self._manifest.modes
-        return own if modes is None else modes.get(path, PLAIN_MODE)
+        if modes is None:
+            return own
+        # Only a switch says what becomes of every file; elsewhere one that is not listed may be
+        # one that the sender does not have.
+        return modes.get(path, PLAIN_MODE if self._manifest.phase == "switch" else own)
 
     # -- what the stream replaces whole
 
@@ -536,6 +541,7 @@ class Assembly:
         for path in reversed(folders):
             fd = self._stage.folders.get(path, make=False)
             mode, mtime = self._stage.default_folder_mode, None
+            own = owner
             known = times.get(path)
             if known is not None:
                 mode, mtime = known[0], known[1] * _SECOND
@@ -546,10 +552,11 @@ class Assembly:
                     pass
                 else:
                     mode, mtime = stat.S_IMODE(info.st_mode), info.st_mtime_ns
+                    own = (info.st_uid, info.st_gid) if os.geteuid() == 0 else None
             if path == CONNECTIONS and self._manifest.phase == "switch":
                 mode = 0o700
-            if owner is not None:
-                os.fchown(fd, *owner)
+            if own is not None:
+                os.fchown(fd, *own)
             os.fchmod(fd, mode)
             if mtime is not None:
                 os.utime(fd, ns=(mtime, mtime))

@@ -12,14 +12,13 @@ that looks at the Home completes it.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import stat
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from agentmove_tools.home.folders import OPEN_FOLDER, kind_at, names, open_below, remove
 from agentmove_tools.home.layout import AGENT_FILE, MOVED
-from agentmove_tools.home.state import INCOMING, TREE, read_json, write_json
+from agentmove_tools.home.state import INCOMING, TREE, read_json, read_move, write_json
 from agentmove_tools.home.system import NO_EXCHANGE, birth_of, exchange, sync_file_system
 from agentmove_tools.refusals import MachineError
 
@@ -60,14 +59,42 @@ def _records(state: int) -> list[MoveRecord]:
     return [r for r in records if isinstance(r, dict)] if isinstance(records, list) else []
 
 
-def put_in_place(
-    place: HomePlace, state: int, record: MoveRecord, *, keep_old: bytes | None
-) -> Way:
-    """Make ``incoming/tree`` the Home, durably, and say which way was taken.
+def was_exchanged(state: int) -> bool:
+    """Whether ``incoming`` holds the old Home, and not a new one that was never put in place.
 
-    ``record`` is what is remembered of the move. ``keep_old`` is a path on the same file system
-    that the old Home is moved to. Raises ``OSError``; before the exchange that leaves the Home as
-    it was.
+    It goes by what lies there, and not by the Home, which may have been moved away since. Raises
+    ``OSError``.
+    """
+    record = _record_of(state, INCOMING)
+    if record is None:
+        return False  # it never came so far
+    try:
+        tree = open_below(state, INCOMING + b"/" + TREE)
+    except FileNotFoundError:
+        return True  # there was no old one
+    try:
+        return any(record.get(key) != value for key, value in _identity(tree).items())
+    finally:
+        os.close(tree)
+
+
+def _record_of(state: int, name: bytes) -> MoveRecord | None:
+    """The record of the run that made the folder ``name`` of the working state."""
+    begun = read_move(state, name)
+    run = begun.get("run") if begun is not None else None
+    if run is None:
+        return None
+    return next((r for r in reversed(_records(state)) if r.get("run") == run), None)
+
+
+def put_in_place(
+    place: HomePlace, state: int, home: int | None, record: MoveRecord, *, keep_old: bytes | None
+) -> tuple[Way, str | None]:
+    """Make ``incoming/tree`` the Home, durably: which way was taken, and what went wrong after.
+
+    ``home`` is the open old Home. ``record`` is what is remembered of the move. ``keep_old`` is a
+    path on the same file system that the old Home is moved to. Raises ``OSError`` and
+    ``MachineError``, which leave the Home as it was.
     """
     tree_path = os.path.join(place.state_path, INCOMING, TREE)
     tree = os.open(tree_path, OPEN_FOLDER)
@@ -80,16 +107,23 @@ def put_in_place(
         sync_file_system(tree)
     finally:
         os.close(tree)
+    if home is not None and not place.is_home(home):
+        msg = "it was moved away, or another put in its place, during the switch"
+        raise MachineError(msg, path=place.shown)
     way: Way | None = None
     if place.beside:
         way = _swap(place, tree_path)
     if way is None:
         _write_journal(place, state, record)
         complete_journal(place, state)
-        return "journal"
-    _sync_folder(place.parent)
-    clear_away(state, place)
-    return way
+        return "journal", None
+    try:
+        _sync_folder(place.parent)
+        clear_away(state, place)
+    except (OSError, MachineError) as error:
+        # The new Home is in place, whatever becomes of the old one now.
+        return way, f"the old Home still lies in {os.fsdecode(place.state_path)}: {error}"
+    return way, None
 
 
 def _swap(place: HomePlace, tree_path: bytes) -> Way | None:
@@ -97,13 +131,33 @@ def _swap(place: HomePlace, tree_path: bytes) -> Way | None:
         # A folder that somebody fills meanwhile is not replaced: only an empty one can be.
         os.rename(tree_path, place.path)
         return "rename"
+    home, tree = _unlock(place.path), _unlock(tree_path)
+    new, old = tree_path, place.path
     try:
         exchange(tree_path, place.path)
+        new, old = old, new
     except OSError as error:
         if error.errno not in NO_EXCHANGE:
             raise
         return None
+    finally:
+        # The old one may be on its way out, or stay.
+        for path, mode in ((new, tree), (old, home)):
+            if mode is not None:
+                os.chmod(path, mode)
     return "exchange"
+
+
+def _unlock(path: bytes) -> int | None:
+    """Let a folder be moved by its owner, who has to be able to write it; its mode before.
+
+    None where nothing had to be changed.
+    """
+    mode = stat.S_IMODE(os.lstat(path).st_mode)
+    if os.geteuid() == 0 or mode & 0o700 == 0o700:
+        return None
+    os.chmod(path, mode | 0o700)
+    return mode
 
 
 def _sync_folder(path: bytes) -> None:
@@ -121,23 +175,42 @@ def _text(path: bytes | None) -> str | None:
 def clear_away(state: int, place: HomePlace) -> None:
     """Remove the old Home, which lies in ``incoming`` now, or move it where it is to be kept.
 
-    Raises ``OSError``; the next receiver tries again.
+    Raises ``OSError`` and ``MachineError``; the next receiver tries again.
     """
     if kind_at(state, INCOMING) is not None:
-        remove(state, OLD)
+        _clear_old(state, place)
         os.rename(INCOMING, OLD, src_dir_fd=state, dst_dir_fd=state)
-    record = last_move(place, state)
+    _clear_old(state, place)
+
+
+def _clear_old(state: int, place: HomePlace) -> None:
+    if kind_at(state, OLD) is None:
+        return
+    record = _record_of(state, OLD)
+    shown = os.fsdecode(os.path.join(place.state_path, OLD, TREE))
+    if record is None and kind_at(state, OLD + b"/" + TREE + b"/" + AGENT_FILE) is not None:
+        msg = "an old Home, and nothing says what is to become of it: move it away, or remove it"
+        raise MachineError(msg, path=shown)
     kept = record.get("keep_old") if record is not None else None
     if isinstance(kept, str) and kind_at(state, OLD + b"/" + TREE) is not None:
-        # The user asked for it, so it is never removed because it could not be moved there.
-        try:
-            os.rename(OLD + b"/" + TREE, os.fsencode(kept), src_dir_fd=state)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                raise
-            msg = "the old Home is to be kept here, and something else is there: move that away"
-            raise MachineError(msg, path=kept) from None
-    remove(state, OLD)
+        mode = _unlock(os.path.join(place.state_path, OLD, TREE))
+        _keep(state, OLD + b"/" + TREE, kept, shown)
+        if mode is not None:
+            os.chmod(os.fsencode(kept), mode)
+    try:
+        remove(state, OLD)
+    except OSError as error:
+        msg = f"an old Home that cannot be removed: {error.strerror}; remove it by hand"
+        raise MachineError(msg, path=shown) from None
+
+
+def _keep(folder: int, name: bytes, kept: str, shown: str) -> None:
+    """Move an old Home to where it is to be kept. It is never removed because it cannot be."""
+    try:
+        os.rename(name, os.fsencode(kept), src_dir_fd=folder)
+    except OSError as error:
+        msg = f"the old Home cannot be moved here: {error.strerror}; it is {shown}: move that away"
+        raise MachineError(msg, path=kept) from None
 
 
 # -- where no exchange can be had
@@ -164,6 +237,7 @@ def _write_journal(place: HomePlace, state: int, record: MoveRecord) -> None:
         "replace": [name.decode() for name in new],
         "modes": modes,
         "remove": [name.decode() for name in gone],
+        "mode": stat.S_IMODE(os.lstat(place.path).st_mode) if place.exists else None,
         "record": record,
     }
     write_json(state, JOURNAL, journal)
@@ -183,53 +257,76 @@ def complete_journal(place: HomePlace, state: int) -> None:
     if not place.exists:
         with contextlib.suppress(FileExistsError):
             os.mkdir(place.path, 0o700)
+    mode = journal.get("mode")
+    _unlock(place.path)
     home = os.open(place.path, OPEN_FOLDER)
     incoming = open_below(state, INCOMING)
     try:
         with contextlib.suppress(FileExistsError):
             os.mkdir(OLD, 0o700, dir_fd=incoming)
+        _unlock(os.path.join(place.state_path, INCOMING, TREE))
         tree = os.open(TREE, OPEN_FOLDER, dir_fd=incoming)
         old = os.open(OLD, OPEN_FOLDER, dir_fd=incoming)
         try:
-            for name in _listed(journal, "remove"):
-                _set_aside(home, old, name)
+            record = journal.get("record")
+            done = isinstance(record, dict) and _is_last(state, home, record)
+            for name in [] if done else _listed(journal, "remove"):
+                if kind_at(old, name) is None:  # else it was, and the new agent made another
+                    _set_aside(home, old, name)
             for name in _listed(journal, "replace"):
                 # What is no longer in the tree is in the Home already.
                 if kind_at(tree, name) is not None:
                     _set_aside(home, old, name)
                     _move_to(tree, home, name)
             _give_modes(home, journal)
-            record = journal.get("record")
             kept = record.get("keep_old") if isinstance(record, dict) else None
+            if isinstance(mode, int):
+                os.fchmod(home, mode & 0o777)
             if isinstance(kept, str):
-                _look_alike(old, home)
                 # What was carried over is there twice: the old Home is kept with its own.
                 for name in names(tree):
                     _set_aside(tree, old, name)
+                if names(old):  # else it was moved there before
+                    shown = os.fsdecode(os.path.join(place.state_path, INCOMING, OLD))
+                    _keep(incoming, OLD, kept, shown)
+                if not done and os.path.isdir(kept):
+                    _look_alike(os.fsencode(kept), home)
         finally:
             os.close(tree)
             os.close(old)
         os.fsync(home)
         if isinstance(record, dict):
-            if isinstance(kept, str):
-                _keep(incoming, OLD, os.fsencode(kept))
             record = {**record, **_identity(home), "keep_old": None}
             write_json(state, LAST_MOVE, {"moves": [record]})
     finally:
         os.close(home)
         os.close(incoming)
     os.unlink(JOURNAL, dir_fd=state)
+    os.fsync(state)  # a journal that came back without its tree would stop every command
     remove(state, INCOMING)
+
+
+def _is_last(state: int, home: int, record: MoveRecord) -> bool:
+    """Whether all of a journal was done, and only the journal itself was left."""
+    identity = _identity(home)
+    return any(
+        known.get("run") == record.get("run") and identity.items() <= known.items()
+        for known in _records(state)
+    )
 
 
 def _set_aside(home: int, old: int, name: bytes) -> None:
     if kind_at(home, name) is not None:
-        if kind_at(old, name) is not None:
-            remove(old, name)  # it was set aside before, and has come back since
         mode = _mode_of(home, name)
-        _move_to(home, old, name)
+        aside = name
+        number = 1
+        while kind_at(old, aside) is not None:
+            # It was set aside before, and has come back since: neither is thrown away here.
+            number += 1
+            aside = name + b".%d" % number
+        _move_to(home, old, name, aside)
         if mode is not None:
-            os.chmod(name, mode, dir_fd=old)
+            os.chmod(aside, mode, dir_fd=old)
 
 
 def _mode_of(folder: int, name: bytes) -> int | None:
@@ -238,15 +335,16 @@ def _mode_of(folder: int, name: bytes) -> int | None:
     return stat.S_IMODE(info.st_mode) if stat.S_ISDIR(info.st_mode) else None
 
 
-def _move_to(source: int, target: int, name: bytes) -> None:
+def _move_to(source: int, target: int, name: bytes, new: bytes | None = None) -> None:
     """Rename into another folder. A folder has to be writable for that; its mode is lost."""
+    new = name if new is None else new
     try:
-        os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+        os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
     except PermissionError:
         if _mode_of(source, name) is None:
             raise
         os.chmod(name, 0o700, dir_fd=source)
-        os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+        os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
 
 
 def _give_modes(home: int, journal: dict[str, object]) -> None:
@@ -257,22 +355,16 @@ def _give_modes(home: int, journal: dict[str, object]) -> None:
             os.chmod(name, mode & 0o777, dir_fd=home)
 
 
-def _look_alike(folder: int, other: int) -> None:
+def _look_alike(path: bytes, other: int) -> None:
     """Give a folder the mode of another, and its owner where the process may."""
     info = os.fstat(other)
-    if os.geteuid() == 0:
-        os.fchown(folder, info.st_uid, info.st_gid)
-    os.fchmod(folder, stat.S_IMODE(info.st_mode))
-
-
-def _keep(folder: int, name: bytes, kept: bytes) -> None:
-    """Move an old Home to where it is to be kept, unless that was done before."""
+    folder = os.open(path, OPEN_FOLDER)
     try:
-        os.rename(name, kept, src_dir_fd=folder)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        os.rmdir(name, dir_fd=folder)  # what is to be kept is never removed
+        if os.geteuid() == 0:
+            os.fchown(folder, info.st_uid, info.st_gid)
+        os.fchmod(folder, stat.S_IMODE(info.st_mode))
+    finally:
+        os.close(folder)
 
 
 def _listed(journal: dict[str, object], key: str) -> list[bytes]:

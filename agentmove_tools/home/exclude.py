@@ -72,10 +72,3 @@ class Exclusion:
         if self._pattern is None or not path.startswith(FILES + b"/"):
             return False
         return self._pattern.fullmatch(path[len(FILES) + 1 :].decode(errors="replace")) is not None
-
-    def covers(self, path: bytes) -> bool:
-        """Whether the path or a folder that it lies in is left out."""
-        if self._pattern is None:
-            return False
-        parts = path.split(b"/")
-        return any(self(b"/".join(parts[:count])) for count in range(2, len(parts) + 1))

@@ -10,12 +10,10 @@ import errno
 import os
 import stat
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from agentmove_tools.home.system import copy_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from agentmove_tools.refusals import MachineError
 
 OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -128,7 +126,10 @@ def _enter(stack: list[tuple[int, bytes]], fd: int, name: bytes) -> None:
         os.chmod(name, 0o700, dir_fd=fd)
         below = os.open(name, OPEN_FOLDER, dir_fd=fd)
     stack.append((below, name))
-    if os.fstat(below).st_mode & 0o700 != 0o700:
+    info = os.fstat(below)
+    if info.st_dev != os.fstat(fd).st_dev:
+        raise OSError(errno.EXDEV, "another file system is mounted here", name)
+    if info.st_mode & 0o700 != 0o700:
         os.fchmod(below, 0o700)  # a folder of mode 0555 cannot be emptied by its owner
 
 
@@ -265,8 +266,32 @@ def link_file(source_fd: int, source: bytes, target_fd: int, target: bytes) -> b
     return True
 
 
-def folders_below(fd: int) -> Iterator[bytes]:
-    """The names of the folders directly in the open folder, sorted. Raises ``OSError``."""
-    with os.scandir(fd) as entries:
-        found = [name_bytes(e.name) for e in entries if e.is_dir(follow_symlinks=False)]
-    yield from sorted(found)
+def check_is_folder(root: int, path: bytes) -> None:
+    """Raise ``MachineError`` where something that is no folder lies at ``path``."""
+    above, _, name = path.rpartition(b"/")
+    try:
+        fd = open_below(root, above)
+    except FileNotFoundError:
+        return
+    try:
+        if kind_at(fd, name) not in (None, stat.S_IFDIR):
+            msg = "it must be a folder: links are not followed, and would be lost"
+            raise MachineError(msg, path=path.decode("utf-8", "backslashreplace"))
+    finally:
+        os.close(fd)
+
+
+def check_no_links(root: int, path: bytes) -> None:
+    """Raise ``MachineError`` where a link lies directly in the folder ``path``."""
+    try:
+        fd = open_below(root, path)
+    except FileNotFoundError:
+        return
+    try:
+        for name in names(fd):
+            if kind_at(fd, name) == stat.S_IFLNK:
+                msg = "it must be a folder: links are not followed, and would be lost"
+                shown = (path + b"/" + name).decode("utf-8", "backslashreplace")
+                raise MachineError(msg, path=shown)
+    finally:
+        os.close(fd)

@@ -37,6 +37,7 @@ _BLOCK: Final = struct.Struct("<IIIII")
 _TAIL: Final = struct.Struct("<QII")  # where the table starts, its bytes, its crc32
 _ROW: Final = struct.Struct("<QI")  # where a block starts, its bytes
 _BLOCK_FILES: Final = 4096
+_AT_ONCE: Final = 1 << 20
 
 # A clock of a file system may stand still for this long: a tick, or two seconds on one that keeps
 # whole seconds only (its times then end in nine zeros).
@@ -222,6 +223,7 @@ class IndexWriter:
         self._size = len(_MAGIC)
         self._table: list[bytes] = []
         self._pieces: list[bytes] = []
+        self._waiting = 0
 
     def add(self, folder: Folder, digests: bytearray) -> Iterator[bytes]:
         """Add the files of ``folder`` whose digest is known; the rest is left out.
@@ -256,8 +258,9 @@ class IndexWriter:
     def _put(self, path: bytes, data: bytes) -> None:
         self._table.append(_ROW.pack(self._size, len(data)) + path + b"\0")
         self._pieces.append(data)
+        self._waiting += len(data)
         self._size += len(data)
-        if len(self._pieces) > 256:
+        if self._waiting > _AT_ONCE:
             self._flush()
 
     def _sign(self, sign: bytes) -> bytes:
@@ -269,6 +272,7 @@ class IndexWriter:
     def _flush(self) -> None:
         data = memoryview(b"".join(self._pieces))
         self._pieces.clear()
+        self._waiting = 0
         start = os.lseek(self._fd, 0, os.SEEK_CUR)
         try:
             write_all(self._fd, data)

@@ -10,25 +10,46 @@ from typing import TYPE_CHECKING, Final
 from agentmove_tools.home.assemble import Assembly
 from agentmove_tools.home.behind import WriteBehind
 from agentmove_tools.home.exchange import last_move, put_in_place
-from agentmove_tools.home.folders import OPEN_FOLDER, kind_at, names, open_below, remove
+from agentmove_tools.home.folders import (
+    OPEN_FOLDER,
+    check_is_folder,
+    check_no_links,
+    kind_at,
+    names,
+    open_below,
+    remove,
+)
 from agentmove_tools.home.layout import (
+    CONNECTIONS,
+    CONVERSATIONS,
     FILES,
+    HARNESS,
     MEMORY,
     MOVED,
+    SCHEDULE,
     WORKING_STATE,
     part_of,
     read_agent,
 )
 from agentmove_tools.home.recovery import (
-    STAGED_MOVE,
     drop_strangers,
-    read_staged,
     stage_again,
     tidy,
 )
 from agentmove_tools.home.report import Report
 from agentmove_tools.home.stage import Stage
-from agentmove_tools.home.state import INCOMING, STAGED, TREE, HomePlace, Lock, write_json
+from agentmove_tools.home.state import (
+    INCOMING,
+    LOCK,
+    MOVE,
+    STAGED,
+    TREE,
+    HomePlace,
+    Lock,
+    read_move,
+    write_json,
+)
+from agentmove_tools.home.system import mounts_below
 from agentmove_tools.refusals import MachineError, Refusal, UsageError
 from agentmove_tools.stream.paths import COLLECTIONS, FILE, FOLDER
 
@@ -39,6 +60,8 @@ if TYPE_CHECKING:
     from agentmove_tools.stream.tar_reader import Entry, MoveReader
 
 _DRY_RUN: Final = b"dry-run"
+_PROBE: Final = b"probe"
+_OTHER_FILE_SYSTEM: Final = "the old Home can only be kept on its own file system"
 _AT_ONCE: Final = 1 << 20
 
 
@@ -49,7 +72,6 @@ class Options:
     replace_agent: bool = False
     keep_both: bool = False
     dry_run: bool = False
-    drop_staged: bool = False
     keep_old: bytes | None = None
 
 
@@ -201,9 +223,11 @@ class _Receiver:
         if self._options.dry_run:
             remove(self._state, _DRY_RUN)
             if self._state_is_new:
-                above, name = os.path.split(self._place.state_path)
-                self._open.append(os.open(above, OPEN_FOLDER))
-                remove(self._open[-1], name)
+                # Only what this run made: another receiver may have been here since.
+                with contextlib.suppress(OSError):
+                    if not [n for n in names(self._state) if n != LOCK]:
+                        os.unlink(LOCK, dir_fd=self._state)
+                        os.rmdir(self._place.state_path)
         self._lock.release()
         for fd in self._open:
             os.close(fd)
@@ -220,7 +244,9 @@ class _Receiver:
             and switch.get("move") == self._manifest.move
         ):
             return self._already_in_place(switch)
-        self._keep_old = _checked_keep_old(self._place, self._options.keep_old)
+        self._keep_old = _checked_keep_old(self._place, self._state, self._options.keep_old)
+        if phase == "switch":
+            self._check_staged()
         if self._options.dry_run:
             self._begin(_DRY_RUN)
         elif phase == "files":
@@ -249,24 +275,30 @@ class _Receiver:
 
     # -- receiving
 
+    def _check_staged(self) -> None:
+        """Refuse (move-mismatch) a switch of another move than the staged copy."""
+        manifest = self._manifest
+        staged = read_move(self._state, STAGED)
+        if (
+            staged is not None
+            and staged.get("copy") is True
+            and (staged.get("agent"), staged.get("move")) != (manifest.agent.id, manifest.move)
+        ):
+            raise Refusal(
+                "move-mismatch",
+                f"the copy is of move {staged.get('move')}, the switch of {manifest.move}; "
+                "--drop-staged throws the copy away",
+                place=self._place.shown,
+            )
+
     def _begin_staged(self) -> None:
         """Begin, or go on with, the staged tree (section 5)."""
         manifest = self._manifest
-        staged = read_staged(self._state)
-        if staged is not None:
-            other_agent = staged.get("agent") != manifest.agent.id
-            other_move = staged.get("move") != manifest.move
-            if manifest.phase == "switch" and staged.get("copy") is True:
-                if other_agent or other_move:
-                    raise Refusal(
-                        "move-mismatch",
-                        f"the copy is of move {staged.get('move')}, the switch of {manifest.move}; "
-                        "--drop-staged throws the copy away",
-                        place=self._place.shown,
-                    )
-            elif other_agent:
-                self._report.notes.append("a copy of another agent was staged: it is dropped")
-                remove(self._state, STAGED)
+        staged = read_move(self._state, STAGED)
+        if staged is not None and staged.get("agent") != manifest.agent.id:
+            self._report.notes.append("a copy of another agent was staged: it is dropped")
+            remove(self._state, STAGED)
+            staged = None
         is_copy = manifest.phase == "copy" or (staged is not None and staged.get("copy") is True)
         self._begin(STAGED, copy=is_copy)
 
@@ -277,7 +309,7 @@ class _Receiver:
         try:
             write_json(
                 folder,
-                STAGED_MOVE,
+                MOVE,
                 {
                     "move": self._manifest.move,
                     "agent": self._manifest.agent.id,
@@ -331,6 +363,7 @@ class _Receiver:
     def _put_in_place(self, receiver: FileReceiver, before: dict[str, object] | None) -> None:
         dry = self._options.dry_run
         name = _DRY_RUN if dry else INCOMING
+        self._check_old_home()
         if not dry and self._manifest.phase == "switch":
             os.rename(STAGED, INCOMING, src_dir_fd=self._state, dst_dir_fd=self._state)
         try:
@@ -359,10 +392,34 @@ class _Receiver:
             "switch": switch,
             "run": self._run,
         }
-        self._report.way = put_in_place(self._place, self._state, record, keep_old=self._keep_old)
-        if self._keep_old is not None and self._home is not None:
+        self._report.way, problem = put_in_place(
+            self._place, self._state, self._home, record, keep_old=self._keep_old
+        )
+        if problem is not None:
+            self._report.notes.append(problem)
+        elif self._keep_old is not None and self._home is not None:
             self._report.old_home = self._keep_old.decode("utf-8", "backslashreplace")
         self._report.result = "in place"
+
+    def _check_old_home(self) -> None:
+        """See that the old Home is one that can be exchanged away. Raises ``MachineError``.
+
+        What hangs in it and is not its own, by a mount or a link, would be lost or emptied.
+        """
+        if self._home is None:
+            return
+        for mount in mounts_below(self._place.path):
+            top = mount[len(self._place.path) + 1 :].partition(b"/")[0]
+            if self._place.beside or top in MOVED:
+                msg = "a file system is mounted in the Home: unmount it first"
+                raise MachineError(msg, path=mount.decode("utf-8", "backslashreplace"))
+        moved: tuple[bytes, ...] = (FILES,)
+        if self._manifest.phase == "switch":
+            moved = (FILES, MEMORY, HARNESS, CONVERSATIONS, CONNECTIONS, SCHEDULE)
+        for path in moved:
+            check_is_folder(self._home, path)
+        if self._manifest.phase == "switch":
+            check_no_links(self._home, CONVERSATIONS)
 
     def _complete(self, receiver: FileReceiver) -> None:
         assembly = receiver.assembly
@@ -388,6 +445,9 @@ class _Receiver:
 
     def _take_staged(self, assembly: Assembly, tops: tuple[bytes, ...]) -> None:
         """What a sender skipped may be staged, which this run leaves as it is."""
+        of = read_move(self._state, STAGED)
+        if of is None or of.get("agent") != self._manifest.agent.id:
+            return
         try:
             staged = open_below(self._state, STAGED + b"/" + TREE)
         except (FileNotFoundError, NotADirectoryError):
@@ -426,11 +486,16 @@ def _whose(place: HomePlace, manifest: Manifest, options: Options) -> dict[str, 
     return fields
 
 
-def _checked_keep_old(place: HomePlace, folder: bytes | None) -> bytes | None:
+def _checked_keep_old(place: HomePlace, state: int, folder: bytes | None) -> bytes | None:
     """Where the old Home is to go, as an absolute path. Raises ``UsageError``, ``OSError``."""
     if folder is None:
         return None
-    path = os.path.abspath(folder)
+    parent, name = os.path.split(os.path.abspath(folder))
+    path = os.path.join(os.path.realpath(parent), name)
+    for own in (place.path, place.state_path):
+        if path.startswith(own + b"/"):
+            msg = "the old Home cannot be kept in the new one, or in its working state"
+            raise UsageError(msg, path=os.fsdecode(path))
     if os.path.lexists(path):
         msg = "the folder for the old Home is there already"
         raise UsageError(msg, path=os.fsdecode(path))
@@ -440,6 +505,16 @@ def _checked_keep_old(place: HomePlace, folder: bytes | None) -> bytes | None:
         msg = "the folder that the old Home is to go into is not there"
         raise UsageError(msg, path=os.fsdecode(os.path.dirname(path))) from None
     if above.st_dev != os.stat(place.path if place.mounted else place.parent).st_dev:
-        msg = "the old Home can only be kept on its own file system"
+        msg = _OTHER_FILE_SYSTEM
         raise UsageError(msg, path=os.fsdecode(path))
+    # The same device may still be another mount, or a folder that nothing can be moved into.
+    remove(state, _PROBE)
+    os.mkdir(_PROBE, 0o700, dir_fd=state)
+    try:
+        os.rename(_PROBE, path, src_dir_fd=state)
+        os.rmdir(path)
+    except OSError as error:
+        remove(state, _PROBE)
+        msg = f"the old Home cannot be moved here: {error.strerror}"
+        raise UsageError(msg, path=os.fsdecode(path)) from None
     return path

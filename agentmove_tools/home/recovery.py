@@ -12,7 +12,7 @@ from agentmove_tools.home.exchange import (
     OLD,
     clear_away,
     complete_journal,
-    last_move,
+    was_exchanged,
 )
 from agentmove_tools.home.folders import OPEN_FOLDER, kind_at, names, open_below, remove
 from agentmove_tools.home.layout import (
@@ -24,17 +24,15 @@ from agentmove_tools.home.layout import (
     MEMORY,
     MOVED,
 )
-from agentmove_tools.home.state import INCOMING, STAGED, TREE, Lock, read_json
+from agentmove_tools.home.state import INCOMING, STAGED, TREE, Lock, read_move
 from agentmove_tools.home.walk import walk
-from agentmove_tools.refusals import Refusal
+from agentmove_tools.refusals import MachineError, Refusal
 from agentmove_tools.stream.paths import FILE, FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
     from agentmove_tools.home.state import HomePlace
-
-STAGED_MOVE = b"move.json"
 
 
 def finish_interrupted(place: HomePlace) -> None:
@@ -52,7 +50,7 @@ def finish_interrupted(place: HomePlace) -> None:
                 complete_journal(place, state)
         elif kind_at(state, INCOMING) is not None:
             # The Home is whole already; this finds the staged copy again, if it can be had.
-            with contextlib.suppress(OSError, Refusal), Lock(state, place.shown):
+            with contextlib.suppress(OSError, Refusal, MachineError), Lock(state, place.shown):
                 tidy(place, state)
     finally:
         os.close(state)
@@ -69,9 +67,9 @@ def tidy(place: HomePlace, state: int) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=state)
     if kind_at(state, INCOMING) is not None:
-        if _was_exchanged(place, state):
+        if was_exchanged(state):
             clear_away(state, place)
-        elif (read_incoming(state) or {}).get("staged") is True:
+        elif (read_move(state, INCOMING) or {}).get("staged") is True:
             stage_again(state)
         else:
             remove(state, INCOMING)
@@ -81,34 +79,6 @@ def tidy(place: HomePlace, state: int) -> None:
 
 def _temporary_files(state: int) -> list[bytes]:
     return [os.fsencode(n) for n in os.listdir(state) if n.endswith(".tmp")]
-
-
-def _was_exchanged(place: HomePlace, state: int) -> bool:
-    """Whether ``incoming`` holds the old Home, and not a new one that was never put in place."""
-    record = last_move(place, state)
-    begun = read_incoming(state)
-    return record is not None and begun is not None and record.get("run") == begun.get("run")
-
-
-def read_incoming(state: int) -> dict[str, object] | None:
-    """What is known of the move whose new Home is being put together."""
-    return _read_move(state, INCOMING)
-
-
-def read_staged(state: int) -> dict[str, object] | None:
-    """What is known of the move that the staged tree came by: ``move``, ``agent``, ``copy``."""
-    return _read_move(state, STAGED)
-
-
-def _read_move(state: int, name: bytes) -> dict[str, object] | None:
-    try:
-        folder = open_below(state, name)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    try:
-        return read_json(folder, STAGED_MOVE)
-    finally:
-        os.close(folder)
 
 
 def stage_again(state: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 from agentmove_tools import __version__
 from agentmove_tools.home.digests import hash_file
@@ -24,6 +24,7 @@ from agentmove_tools.home.layout import (
 from agentmove_tools.home.recovery import finish_interrupted
 from agentmove_tools.home.snapshot import SnapshotReader
 from agentmove_tools.home.source import FileSource, check_paused
+from agentmove_tools.home.stage import PLAIN_MODE
 from agentmove_tools.home.state import HOME_INDEX, HomePlace
 from agentmove_tools.home.tree import TreeDigest
 from agentmove_tools.home.walk import inode_in, mode_in, walk
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from agentmove_tools.home.walk import Folder
     from agentmove_tools.stream.paths import Phase
     from agentmove_tools.streams import ByteSink
-
-_PLAIN_MODE: Final = 0o644
 
 
 class Sender:
@@ -107,7 +106,8 @@ class Sender:
                 whole.file(path, mode, what)
                 if path in held:
                     del held[path]
-                    if mode != _PLAIN_MODE and have is not None and have[path] == what:
+                    listed = mode != PLAIN_MODE or phase == "files"
+                    if listed and have is not None and have[path] == what:
                         modes[path] = mode
             if phase == "switch":
                 tree = whole.hexdigest()

@@ -20,7 +20,9 @@ STAGED_INDEX: Final = b"index.staged"
 STAGED: Final = b"staged"
 INCOMING: Final = b"incoming"
 TREE: Final = b"tree"
-_LOCK: Final = b"lock"
+LOCK: Final = b"lock"
+MOVE: Final = b"move.json"  # in each of staged and incoming: what it was made by
+_NOT_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class HomePlace:
@@ -146,7 +148,7 @@ class Lock:
     def __init__(self, state: int, shown: str) -> None:
         """Take it at once. Raises ``Refusal`` (home-busy), and ``OSError``."""
         self._fd = os.open(
-            _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=state
+            LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=state
         )
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -168,12 +170,35 @@ class Lock:
         os.close(self._fd)
 
 
+def read_move(state: int, name: bytes) -> dict[str, object] | None:
+    """What is known of the move that the folder ``name`` of the working state was made by.
+
+    ``move``, ``agent``, ``copy``, ``staged`` and ``run``; None where there is no such folder.
+    Raises ``OSError``.
+    """
+    try:
+        folder = os.open(name, OPEN_FOLDER, dir_fd=state)
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            return None
+        raise
+    try:
+        return read_json(folder, MOVE)
+    finally:
+        os.close(folder)
+
+
 def read_json(folder: int, name: bytes) -> dict[str, object] | None:
-    """An object that ``write_json`` wrote; None where it is missing or damaged."""
+    """An object that ``write_json`` wrote; None where it is missing or damaged.
+
+    Raises ``OSError`` where it cannot be read: that it is there must not be forgotten.
+    """
     try:
         fd = os.open(name, OPEN_FILE, dir_fd=folder)
-    except OSError:
-        return None
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            return None
+        raise
     with os.fdopen(fd, "rb") as file:
         try:
             value = json.loads(file.read())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import struct
 import sys
 from functools import cache
@@ -150,3 +151,21 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
         view = memoryview(data)
         while done < len(data):
             done += os.write(fd, view[done:])
+
+
+def mounts_below(folder: bytes) -> list[bytes]:
+    """The mount points below a folder, as real paths; none where the system does not list them.
+
+    Raises ``OSError``.
+    """
+    try:
+        with open("/proc/self/mountinfo", "rb") as file:
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return []
+    points = [_unescaped(line.split(b" ")[4]) for line in lines]
+    return sorted({point for point in points if point.startswith(folder + b"/")})
+
+
+def _unescaped(field: bytes) -> bytes:
+    return re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), field)

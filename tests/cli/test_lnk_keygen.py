@@ -66,7 +66,7 @@ def test_a_file_that_exists_is_named(tool: RunTool, tmp_path: Path) -> None:
     file.write_text("precious")
     done = tool("lnk-keygen", "-o", file)
     assert done.returncode == 3
-    assert f"{file} exists already" in done.stderr.decode()
+    assert f"failed: {file}: it is there already" in done.stderr.decode()
     assert file.read_text() == "precious"
 
 

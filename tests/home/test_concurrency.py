@@ -381,11 +381,14 @@ def test_a_folder_of_the_old_homes_name_is_made_meanwhile(
     before = snapshot(home)
     with monkeypatch.context() as patched:
         patched.setattr(exchange, "exchange", meanwhile)
-        with pytest.raises(MachineError, match="move that away"):
-            receiver.receive(
-                os.fsencode(home), reader, receiver.Options(keep_old=os.fsencode(kept))
-            )
+        report = receiver.receive(
+            os.fsencode(home), reader, receiver.Options(keep_old=os.fsencode(kept))
+        )
+    assert report.result == "in place"
+    assert "move that away" in report.notes[0]
     _holds(home, sender)
+    with pytest.raises(MachineError, match="move that away"):
+        move(sender, home, "switch")
     assert os.listdir(kept) == ["mine"]
     (kept / "mine").unlink()
     kept.rmdir()

@@ -319,6 +319,36 @@ def test_folders_that_their_owner_cannot_write(here: Path) -> None:
 
 
 @only_root
+@pytest.mark.parametrize("exchanged", [True, False])
+def test_a_home_that_its_owner_cannot_write(
+    here: Path, monkeypatch: pytest.MonkeyPatch, exchanged: bool
+) -> None:
+    """A Home of mode 0555 is moved to all the same, keeps its mode, and so does the old one."""
+    if not exchanged:
+        _fails_with(errno.ENOSYS, monkeypatch)
+    parent = here / "srv"
+    home = parent / "home"
+    home.mkdir(parents=True)
+    _old(home)
+    home.chmod(0o555)
+    sender = _sender(here / "sender")
+    give_away(parent, sender)
+    before = snapshot(home)
+    kept = parent / "kept"
+
+    def work() -> None:
+        held = have_of(home)
+        options = receiver.Options(keep_old=os.fsencode(kept))
+        report = take(home, stream_of(sender, "switch", have=held), options)
+        assert report.way == ("exchange" if exchanged else "journal")
+
+    as_nobody(work, reach=here)
+    _holds_new(home, sender)
+    assert snapshot(kept) == before
+    assert [path.stat().st_mode & 0o777 for path in (home, kept)] == [0o555, 0o555]
+
+
+@only_root
 def test_no_home_and_a_parent_that_is_not_writable(here: Path) -> None:
     """Nothing can be made there, and that is what is said."""
     parent = here / "srv"
