@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from agentmove_tools.home import exchange, receiver
+
+from agentmove_tools.home import exchange, receiver, system
 from agentmove_tools.home.state import read_json
 from agentmove_tools.refusals import MachineError, Refusal, UsageError
-
 from tests.conftest import lacking
 from tests.home.builder import (
     full_home,
@@ -111,7 +111,7 @@ def test_a_home_that_was_exchanged_by_hand_during_a_switch(
     """What is at the path now was never looked at, and stays."""
     home = full_home(here / "home")
     stream = stream_of(full_home(here / "sender"), "switch", have=have_of(home))
-    real = exchange.sync_file_system
+    real = system.sync_file_system
 
     def meanwhile(fd: int) -> None:
         real(fd)
