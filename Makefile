@@ -21,7 +21,7 @@ demo: $(STAMP) ## move an agent from one folder to another, both phases, sealed
 	@PATH="$(CURDIR)/$(BIN):$$PATH" demo/run
 
 test: $(STAMP) ## run the tests
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(ARGS)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n auto $(ARGS)
 
 bench: $(STAMP) ## measure, against the tools that do the like
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.benchmarks $(ARGS)
