@@ -107,6 +107,8 @@ def _take_apart(error: BaseException) -> _Told:
         place = None if error.filename is None else _name(error.filename)
         details = {} if place is None else {"path": place}
         return _Told(FAILED, "failed", place, error.strerror, details)
+    if isinstance(error, RuntimeError) and "thread" in str(error):
+        return _Told(FAILED, "failed", None, "no thread can be started: raise the limit", {})
     if isinstance(error, MemoryError):
         return _Told(FAILED, "failed", None, "out of memory", {})
     if isinstance(error, ImportError):

@@ -372,9 +372,13 @@ class Assembly:
         except (FileNotFoundError, NotADirectoryError):
             return None
         try:
+            kind = kind_at(folder, name)
+            if kind is None:
+                return None
+            if kind != stat.S_IFREG:
+                msg = "it must be a file: move it away first"
+                raise MachineError(msg, path=path.decode("utf-8", "backslashreplace"))
             return os.open(name, OPEN_FILE, dir_fd=folder)
-        except FileNotFoundError:
-            return None
         finally:
             os.close(folder)
 

@@ -45,19 +45,29 @@ class WriteBehind:
         if self._error is not None:
             self.flush()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._work, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # a limit on threads or memory: then without one
+                self._put_batch(self._batch)
+                self._batch = []
+                self._bytes = 0
+                return
+            self._thread = thread
         self._room.acquire()
         self._jobs.put(self._batch)
         self._batch = []
         self._bytes = 0
 
+    def _put_batch(self, batch: list[_Job]) -> None:
+        for entry, content, mode in batch:
+            self._stage.put(entry, content, mode=mode)
+
     def _work(self) -> None:
         while (batch := self._jobs.get()) is not None:
             try:
                 if self._error is None:
-                    for entry, content, mode in batch:
-                        self._stage.put(entry, content, mode=mode)
+                    self._put_batch(batch)
             except BaseException as error:  # noqa: BLE001 - flush raises it
                 self._error = error
             finally:

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import struct
 import tempfile
 import zlib
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from agentmove_tools.home.folders import OPEN_FILE
 from agentmove_tools.home.system import write_all
 from agentmove_tools.stream.have import render_rows
 
@@ -67,10 +69,13 @@ class Index:
         if folder is None:
             return
         try:
-            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            fd = os.open(name, OPEN_FILE, dir_fd=folder)
         except OSError:
             return
-        self.adopt(fd)
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            self.adopt(fd)
+        else:
+            os.close(fd)
 
     def adopt(self, fd: int) -> None:
         """Read from the open file ``fd`` from now on, and close it in the end."""

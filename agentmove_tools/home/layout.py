@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from typing import Final, Literal, TypeAlias, TypeGuard
 
 from agentmove_tools.home.folders import OPEN_FILE
 from agentmove_tools.refusals import MachineError, Refusal
 from agentmove_tools.stream.manifest import Agent
+from agentmove_tools.stream.paths import FILE, FOLDER
 
 AGENT_FILE: Final = b"agent.json"
 FILES: Final = b"files"
@@ -76,6 +78,22 @@ def _harness_part(rest: bytes) -> Part:
     return "instructions" if rest == b"instructions.md" else "other"
 
 
+def has_place(part: Part, path: bytes, kind: str) -> bool:
+    """Whether something of this kind may lie at a path of a Home that a stream brings.
+
+    A file where a thread's folder belongs, or a folder where a credential does, would take the
+    place of what the receiver has there.
+    """
+    depth = path.count(b"/")
+    if part == "conversations":
+        return depth <= 2 if kind == FOLDER else depth == 3 and kind == FILE
+    if part == "connections":
+        return depth == 0 if kind == FOLDER else depth == 1 and kind == FILE
+    if part in ("instructions", "notes"):
+        return kind == FILE
+    return part != "other"
+
+
 def is_held(path: bytes) -> bool:
     """Whether a file of this path counts for ``have`` and ``tree`` by its own bytes."""
     return path.startswith((b"files/", b"memory/")) and path != NOTES
@@ -107,6 +125,13 @@ def read_agent(home: int, shown: str) -> dict[str, object]:
         fd = os.open(AGENT_FILE, OPEN_FILE, dir_fd=home)
     except FileNotFoundError:
         raise Refusal("home-missing", "there is no agent.json in it", place=shown) from None
+    except OSError:
+        fd = -1
+    if fd < 0 or not stat.S_ISREG(os.fstat(fd).st_mode):
+        if fd >= 0:
+            os.close(fd)
+        msg = "agent.json is no file that can be read: mend it first"
+        raise MachineError(msg, path=shown)
     with os.fdopen(fd, "rb") as file:
         text = file.read()
     try:

@@ -28,6 +28,7 @@ from agentmove_tools.home.layout import (
     MOVED,
     SCHEDULE,
     WORKING_STATE,
+    has_place,
     part_of,
     read_agent,
 )
@@ -49,7 +50,7 @@ from agentmove_tools.home.state import (
     read_move,
     write_json,
 )
-from agentmove_tools.home.system import mounts_below
+from agentmove_tools.home.system import mount_points
 from agentmove_tools.refusals import MachineError, Refusal, UsageError
 from agentmove_tools.stream.paths import COLLECTIONS, FILE, FOLDER
 
@@ -84,6 +85,10 @@ def receive(home: bytes, reader: MoveReader, options: Options) -> Report:
     receiver = _Receiver(home, reader, options)
     try:
         return receiver.run()
+    except OSError as error:
+        if not isinstance(error.filename, str | bytes):
+            error.filename = home  # a full disk, say, is told without a name
+        raise
     finally:
         receiver.close()
 
@@ -140,9 +145,10 @@ class FileReceiver:
     def receive(self, entry: Entry, content: Iterable[bytes | memoryview]) -> None:
         """Take one entry."""
         part = part_of(entry.path)
-        if part == "other":
-            if entry.kind != FOLDER:
+        if not has_place(part, entry.path, entry.kind):
+            if entry.kind is not FOLDER:
                 self._report.came_in(entry.path, "passed_over")
+            if entry.kind is not FOLDER or part != "other":
                 self._report.pass_over(entry.path, "it has no place in a Home")
             return
         if part in COLLECTIONS and self._collections is not None and part not in self._collections:
@@ -408,7 +414,9 @@ class _Receiver:
         """
         if self._home is None:
             return
-        for mount in mounts_below(self._place.path):
+        for mount in sorted(mount_points()):
+            if not mount.startswith(self._place.path + b"/"):
+                continue
             top = mount[len(self._place.path) + 1 :].partition(b"/")[0]
             if self._place.beside or top in MOVED:
                 msg = "a file system is mounted in the Home: unmount it first"

@@ -12,8 +12,8 @@ from typing import Final, Self
 
 from agentmove_tools.home.folders import OPEN_FILE, OPEN_FOLDER, name_bytes
 from agentmove_tools.home.layout import WORKING_STATE
-from agentmove_tools.home.system import write_all
-from agentmove_tools.refusals import MachineError, Refusal
+from agentmove_tools.home.system import mount_points, write_all
+from agentmove_tools.refusals import MachineError, Refusal, UsageError
 
 HOME_INDEX: Final = b"index"
 STAGED_INDEX: Final = b"index.staged"
@@ -34,6 +34,9 @@ class HomePlace:
     """
 
     def __init__(self, home: bytes) -> None:
+        if not home:
+            msg = "HOME is empty: a variable that is not set?"
+            raise UsageError(msg)
         self.path = os.path.realpath(home)
         self.shown = name_bytes(os.fsdecode(home)).decode("utf-8", "backslashreplace")
         self.parent, self.name = os.path.split(self.path)
@@ -54,8 +57,8 @@ class HomePlace:
             if not stat.S_ISDIR(info.st_mode):
                 msg = "a Home is a folder, and this is none"
                 raise MachineError(msg, path=self.shown)
-        # A mount point has another device than its parent: nothing can be renamed across.
-        self.mounted = self.exists and info.st_dev != parent.st_dev
+        # Nothing can be renamed across a mount point; a bind mount may have its parent's device.
+        self.mounted = self.exists and (info.st_dev != parent.st_dev or self.path in mount_points())
         beside = os.path.join(self.parent, b"." + self.name + b".lnk-move")
         inside = os.path.join(self.path, WORKING_STATE)
         # One that is there is gone on with, whatever this user may do in the parent.
@@ -199,6 +202,9 @@ def read_json(folder: int, name: bytes) -> dict[str, object] | None:
         if error.errno in _NOT_THERE:
             return None
         raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
     with os.fdopen(fd, "rb") as file:
         try:
             value = json.loads(file.read())

@@ -153,18 +153,18 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
             done += os.write(fd, view[done:])
 
 
-def mounts_below(folder: bytes) -> list[bytes]:
-    """The mount points below a folder, as real paths; none where the system does not list them.
+def mount_points() -> frozenset[bytes]:
+    """All mount points, as real paths; none where the system does not list them.
 
-    Raises ``OSError``.
+    A bind mount has its file system's own device, so only this list tells of it. Raises
+    ``OSError``.
     """
     try:
         with open("/proc/self/mountinfo", "rb") as file:
             lines = file.read().splitlines()
     except FileNotFoundError:
-        return []
-    points = [_unescaped(line.split(b" ")[4]) for line in lines]
-    return sorted({point for point in points if point.startswith(folder + b"/")})
+        return frozenset()
+    return frozenset(_unescaped(line.split(b" ")[4]) for line in lines)
 
 
 def _unescaped(field: bytes) -> bytes:

@@ -387,6 +387,9 @@ class MoveReader:
 
     def _with_records(self, header: Header, records: dict[bytes, bytes]) -> Header:
         name = records.get(b"path", header.name)
+        if name != header.name and header.name in (MANIFEST_NAME, END_NAME):
+            # A reader that passes over the record would see the stream's first or last entry.
+            raise self._refused("stream-tar", "its header has the name of another entry", name)
         target = records.get(b"linkpath", header.target)
         size, mtime = header.size, header.mtime
         try:

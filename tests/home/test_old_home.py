@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from agentmove_tools.home import exchange, receiver, system
-from agentmove_tools.home.state import read_json
+from agentmove_tools.home.state import HomePlace, read_json
 from agentmove_tools.refusals import MachineError, Refusal, UsageError
 from tests.conftest import lacking
+from tests.home.applying import manifest
 from tests.home.builder import (
+    Folder,
     full_home,
     have_of,
+    made_stream,
     manifest_of,
     put,
     snapshot,
@@ -189,3 +192,59 @@ def test_a_stream_that_speaks_for_no_collection(here: Path) -> None:
     assert take(home, stream).result == "in place"
     assert (home / "harness/instructions.md").read_bytes() == b"own"
     assert (home / "memory/notes.md").read_bytes() == b"own notes"
+
+
+@pytest.mark.parametrize(
+    ("path", "kept"),
+    [
+        (b"harness/conversations/t", b"harness/conversations/t/events.jsonl"),
+        (b"harness/conversations/t/thread.json/", b"harness/conversations/t/thread.json"),
+        (b"harness/conversations/t/events.jsonl/", b"harness/conversations/t/events.jsonl"),
+        (b"connections/c.json/", b"connections/c.json"),
+        (b"connections/c.json/x", b"connections/c.json"),
+        (b"harness/instructions.md/", b"harness/conversations/t/events.jsonl"),
+    ],
+)
+def test_a_stream_that_brings_another_kind_of_thing(here: Path, path: bytes, kept: bytes) -> None:
+    """What a Home cannot have at a path is passed over and said; nothing gives way to it."""
+    home = full_home(here / "home")
+    put(home, "harness/conversations/t/events.jsonl", b'{"id":"e1"}\n')
+    put(home, "harness/conversations/t/thread.json", b'{"tools":[]}')
+    put(home, "connections/c.json", b'{"key":"k"}')
+    before = snapshot(home)[kept]
+    entry = (path.rstrip(b"/"), Folder() if path.endswith(b"/") else b"x")
+    report = take(home, made_stream(manifest("switch"), [entry]))
+    assert snapshot(home)[kept] == before
+    assert [row["path"] for row in report.passed_over] == [entry[0].decode()]
+
+
+def test_a_home_that_is_bind_mounted(here: Path) -> None:
+    """It has its parent's device and still cannot be exchanged: the journal way is taken."""
+    if os.geteuid() != 0:
+        lacking("only root mounts")
+    home = full_home(here / "home")
+    sender = full_home(here / "sender")
+    put(sender, "files/new", b"new")
+    subprocess.run(["mount", "--bind", home, home], check=True)
+    try:
+        report = take(home, stream_of(sender, "switch", have=have_of(home)))
+        assert (report.result, report.way) == ("in place", "journal")
+        assert (home / "files/new").read_bytes() == b"new"
+    finally:
+        subprocess.run(["umount", home], check=True)
+
+
+def test_an_index_that_is_a_fifo(here: Path) -> None:
+    """It is no index, and nobody waits for it."""
+    home = full_home(here / "home")
+    known = have_of(home)
+    index = here / ".home.lnk-move/index"
+    index.unlink()
+    os.mkfifo(index)
+    assert have_of(home) == known
+
+
+def test_an_empty_name_of_a_home() -> None:
+    """It is a variable that is not set, and not the current folder."""
+    with pytest.raises(UsageError, match="empty"):
+        HomePlace(b"")

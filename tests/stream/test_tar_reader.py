@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -722,3 +723,18 @@ def test_a_source_that_fails_says_so_itself() -> None:
         with pytest.raises(OSError, match="Input/output"):
             for _ in MoveReader(Failing(data)):
                 pass
+
+
+def test_a_record_that_renames_the_end(vectors: Path) -> None:
+    """A header that says it is the end and a record that says otherwise are for two readers."""
+    stream = (vectors / "stream" / "good-names.tar").read_bytes()
+    at = stream.index(b"files/-rf")
+    pax = stream.rindex(b"ustar", 0, at) - 257
+    header = bytearray(stream[pax + 1024 : pax + 1536])
+    header[:100] = b"lnk-move-4.end".ljust(100, b"\0")
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    altered = stream[: pax + 1024] + bytes(header) + stream[pax + 1536 :]
+    with pytest.raises(Refusal) as refused:
+        list(MoveReader(io.BytesIO(altered)))
+    assert refused.value.code == "stream-tar"
