@@ -55,7 +55,7 @@ def command(
         raise MachineError(
             "it is there already, and may be the only key to something",
             path=str(output),
-            hint="choose another name, or remove it first",
+            hint="lnk-keygen -y < FILE prints its recipient; else choose another name",
         ) from None
     write_text(f"{key.recipient}\n")
 

@@ -198,6 +198,12 @@ def _clear_old(state: int, place: HomePlace) -> None:
         if mode is not None:
             os.chmod(os.fsencode(kept), mode)
     try:
+        # What says whose it was goes last: this may be killed at any time.
+        old = open_below(state, OLD)
+        try:
+            remove(old, TREE)
+        finally:
+            os.close(old)
         remove(state, OLD)
     except OSError as error:
         msg = f"an old Home that cannot be removed: {error.strerror}; remove it by hand"

@@ -89,7 +89,7 @@ class Stage:
             else:
                 for piece in content:
                     write_all(fd, piece)
-                self.bytes_written += entry.size
+            self.bytes_written += entry.size
             mtime = entry.mtime * _BILLION
             os.utime(fd, ns=(mtime, mtime))
         except BaseException:
