@@ -83,7 +83,11 @@ def _path(escaped: bytes) -> bytes:
 
 def _wrong(text: bytes) -> UsageError:
     seen = text.lstrip()[:40].decode("utf-8", "backslashreplace")
-    where = f"at {seen!r}" if seen else "it ends too early: look whether lnk-have at the other end failed"
+    where = (
+        f"at {seen!r}"
+        if seen
+        else "it ends too early: look whether lnk-have at the other end failed"
+    )
     return UsageError(f"this is not what lnk-have prints: {where}")
 
 
