@@ -8,10 +8,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final
 
-from agentmove_tools.home.carry import Carrier
-from agentmove_tools.home.conversations import appended, compare
-from agentmove_tools.home.digests import hash_file
-from agentmove_tools.home.folders import (
+from agentmove_tools.disk.folders import (
     OPEN_FILE,
     Folders,
     kind_at,
@@ -20,6 +17,11 @@ from agentmove_tools.home.folders import (
     open_below,
     remove,
 )
+from agentmove_tools.disk.stage import PLAIN_MODE
+from agentmove_tools.disk.walk import walk
+from agentmove_tools.home.carry import Carrier
+from agentmove_tools.home.conversations import appended, compare
+from agentmove_tools.home.digests import hash_file
 from agentmove_tools.home.layout import (
     AGENT_FILE,
     CONNECTIONS,
@@ -40,9 +42,7 @@ from agentmove_tools.home.layout import (
     is_held,
     thread_of,
 )
-from agentmove_tools.home.stage import PLAIN_MODE
 from agentmove_tools.home.tree import TreeDigest
-from agentmove_tools.home.walk import walk
 from agentmove_tools.refusals import MachineError, Refusal
 from agentmove_tools.stream.paths import FILE, FOLDER, LINK
 
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from collections.abc import Collection as Container
 
+    from agentmove_tools.disk.stage import Stage
     from agentmove_tools.home.report import Report
-    from agentmove_tools.home.stage import Stage
     from agentmove_tools.stream.manifest import Manifest
     from agentmove_tools.stream.tar_reader import MoveReader
 

@@ -6,16 +6,16 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from agentmove_tools.home.folders import OPEN_FOLDER, kind_at, link_file, names, open_below
+from agentmove_tools.disk.folders import OPEN_FOLDER, kind_at, link_file, names, open_below
+from agentmove_tools.disk.walk import walk
 from agentmove_tools.home.layout import MOVED
-from agentmove_tools.home.walk import walk
 from agentmove_tools.stream.paths import FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
+    from agentmove_tools.disk.stage import Stage
     from agentmove_tools.home.report import Report
-    from agentmove_tools.home.stage import Stage
 
 
 class Carrier:

@@ -8,9 +8,9 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from agentmove_tools.canonical import canonical, canonical_lines
+from agentmove_tools.disk.system import write_all
 from agentmove_tools.home.digests import FdSource
 from agentmove_tools.home.snapshot import IN_MEMORY, Pieces
-from agentmove_tools.home.system import write_all
 from agentmove_tools.refusals import MachineError, Refusal
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agentmove_tools.home.folders import OPEN_FILE, open_below
+from agentmove_tools.disk.folders import OPEN_FILE, open_below
+from agentmove_tools.disk.walk import size_in, walk_folders
 from agentmove_tools.home.index import DIGEST, UNKNOWN
 from agentmove_tools.home.layout import (
     CONVERSATIONS,
@@ -19,14 +20,13 @@ from agentmove_tools.home.layout import (
     NOTES,
     outside_conversations,
 )
-from agentmove_tools.home.walk import size_in, walk_folders
 from agentmove_tools.refusals import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from agentmove_tools.disk.walk import Folder
     from agentmove_tools.home.index import Index, IndexWriter, Place
-    from agentmove_tools.home.walk import Folder
 
 _SMALL: Final = 1 << 16
 _PIECE: Final = 1 << 18

@@ -16,10 +16,10 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from agentmove_tools.home.folders import OPEN_FOLDER, kind_at, names, open_below, remove
+from agentmove_tools.disk.folders import OPEN_FOLDER, kind_at, names, open_below, remove
+from agentmove_tools.disk.system import NO_EXCHANGE, birth_of, exchange, sync_file_system
 from agentmove_tools.home.layout import AGENT_FILE, MOVED
 from agentmove_tools.home.state import INCOMING, TREE, read_json, read_move, write_json
-from agentmove_tools.home.system import NO_EXCHANGE, birth_of, exchange, sync_file_system
 from agentmove_tools.refusals import MachineError
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from agentmove_tools.disk.folders import open_below
 from agentmove_tools.home.digests import Refresh
-from agentmove_tools.home.folders import open_below
 from agentmove_tools.home.index import DIGEST, UNKNOWN, Index, IndexWriter
 from agentmove_tools.home.layout import CONVERSATIONS, FILES, MEMORY
 from agentmove_tools.home.recovery import finish_interrupted
@@ -17,7 +17,7 @@ from agentmove_tools.stream.have import render_rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from agentmove_tools.home.walk import Folder
+    from agentmove_tools.disk.walk import Folder
 
 
 class Holdings:

@@ -20,14 +20,14 @@ import zlib
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from agentmove_tools.home.folders import OPEN_FILE
-from agentmove_tools.home.system import write_all
+from agentmove_tools.disk.folders import OPEN_FILE
+from agentmove_tools.disk.system import write_all
 from agentmove_tools.stream.have import render_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agentmove_tools.home.walk import Folder
+    from agentmove_tools.disk.walk import Folder
 
 SIGN: Final = 36
 DIGEST: Final = 32

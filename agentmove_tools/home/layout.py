@@ -7,7 +7,7 @@ import os
 import stat
 from typing import Final, Literal, TypeAlias, TypeGuard
 
-from agentmove_tools.home.folders import OPEN_FILE
+from agentmove_tools.disk.folders import OPEN_FILE
 from agentmove_tools.refusals import MachineError, Refusal
 from agentmove_tools.stream.manifest import Agent
 from agentmove_tools.stream.paths import FILE, FOLDER

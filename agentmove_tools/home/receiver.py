@@ -7,10 +7,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from agentmove_tools.home.assemble import Assembly
-from agentmove_tools.home.behind import WriteBehind
-from agentmove_tools.home.exchange import last_move, put_in_place
-from agentmove_tools.home.folders import (
+from agentmove_tools.disk.behind import WriteBehind
+from agentmove_tools.disk.folders import (
     OPEN_FOLDER,
     check_is_folder,
     check_no_links,
@@ -19,6 +17,10 @@ from agentmove_tools.home.folders import (
     open_below,
     remove,
 )
+from agentmove_tools.disk.stage import Stage
+from agentmove_tools.disk.system import mount_points
+from agentmove_tools.home.assemble import Assembly
+from agentmove_tools.home.exchange import last_move, put_in_place
 from agentmove_tools.home.layout import (
     CONNECTIONS,
     CONVERSATIONS,
@@ -29,6 +31,7 @@ from agentmove_tools.home.layout import (
     SCHEDULE,
     WORKING_STATE,
     has_place,
+    is_held,
     part_of,
     read_agent,
 )
@@ -38,7 +41,6 @@ from agentmove_tools.home.recovery import (
     tidy,
 )
 from agentmove_tools.home.report import Report
-from agentmove_tools.home.stage import Stage
 from agentmove_tools.home.state import (
     INCOMING,
     LOCK,
@@ -50,7 +52,6 @@ from agentmove_tools.home.state import (
     read_move,
     write_json,
 )
-from agentmove_tools.home.system import mount_points
 from agentmove_tools.refusals import MachineError, Refusal, UsageError
 from agentmove_tools.stream.paths import COLLECTIONS, FILE, FOLDER
 
@@ -335,7 +336,12 @@ class _Receiver:
         self._open.append(tree)
         if not fresh:
             drop_strangers(tree)
-        self._stage = Stage(tree, owner=self._owner(), dry=self._options.dry_run, fresh=fresh)
+        self._stage = Stage(
+            tree,
+            owner=self._owner(),
+            leave_empty=is_held if self._options.dry_run else None,
+            fresh=fresh,
+        )
 
     def _owner(self) -> tuple[int, int] | None:
         """Whom root gives the files to: whoever the Home belongs to."""

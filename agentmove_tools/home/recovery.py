@@ -7,6 +7,8 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
+from agentmove_tools.disk.folders import OPEN_FOLDER, kind_at, names, open_below, remove
+from agentmove_tools.disk.walk import walk
 from agentmove_tools.home.exchange import (
     JOURNAL,
     OLD,
@@ -14,7 +16,6 @@ from agentmove_tools.home.exchange import (
     complete_journal,
     was_exchanged,
 )
-from agentmove_tools.home.folders import OPEN_FOLDER, kind_at, names, open_below, remove
 from agentmove_tools.home.layout import (
     CONVERSATIONS,
     EVENTS,
@@ -25,7 +26,6 @@ from agentmove_tools.home.layout import (
     MOVED,
 )
 from agentmove_tools.home.state import INCOMING, STAGED, TREE, Lock, read_move
-from agentmove_tools.home.walk import walk
 from agentmove_tools.refusals import MachineError, Refusal
 from agentmove_tools.stream.paths import FILE, FOLDER
 

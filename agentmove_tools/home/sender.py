@@ -6,9 +6,11 @@ import os
 from typing import TYPE_CHECKING, Self
 
 from agentmove_tools import __version__
+from agentmove_tools.disk.folders import open_below
+from agentmove_tools.disk.stage import PLAIN_MODE
+from agentmove_tools.disk.walk import inode_in, mode_in, walk
 from agentmove_tools.home.digests import hash_file
 from agentmove_tools.home.exclude import Exclusion
-from agentmove_tools.home.folders import open_below
 from agentmove_tools.home.have import Holdings
 from agentmove_tools.home.index import Index
 from agentmove_tools.home.layout import (
@@ -24,10 +26,8 @@ from agentmove_tools.home.layout import (
 from agentmove_tools.home.recovery import finish_interrupted
 from agentmove_tools.home.snapshot import SnapshotReader
 from agentmove_tools.home.source import FileSource, check_paused
-from agentmove_tools.home.stage import PLAIN_MODE
 from agentmove_tools.home.state import HOME_INDEX, HomePlace
 from agentmove_tools.home.tree import TreeDigest
-from agentmove_tools.home.walk import inode_in, mode_in, walk
 from agentmove_tools.refusals import MachineError, Refusal
 from agentmove_tools.stream.manifest import Manifest, new_move_id
 from agentmove_tools.stream.paths import COLLECTIONS, FILE, FOLDER, LINK, check_link
@@ -36,8 +36,8 @@ from agentmove_tools.stream.tar_writer import MoveWriter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from agentmove_tools.disk.walk import Folder
     from agentmove_tools.home.contract import Record
-    from agentmove_tools.home.walk import Folder
     from agentmove_tools.stream.paths import Phase
     from agentmove_tools.streams import ByteSink
 

@@ -16,8 +16,8 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from agentmove_tools.home.folders import OPEN_FILE
-from agentmove_tools.home.system import write_all
+from agentmove_tools.disk.folders import OPEN_FILE
+from agentmove_tools.disk.system import write_all
 from agentmove_tools.refusals import MachineError
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ import stat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from agentmove_tools.disk.folders import NO_FOLDER, kind_at, names, open_below
+from agentmove_tools.disk.walk import OTHER, checked_name, mode_in, sign_of, walk
 from agentmove_tools.home.contract import NOTHING_HELD, Record
 from agentmove_tools.home.conversations import one_form_of
-from agentmove_tools.home.folders import NO_FOLDER, kind_at, names, open_below
 from agentmove_tools.home.layout import (
     AGENT_FILE,
     CONNECTIONS,
@@ -33,17 +34,16 @@ from agentmove_tools.home.layout import (
     WORKING_STATE,
 )
 from agentmove_tools.home.snapshot import Gone, Unsteady
-from agentmove_tools.home.walk import OTHER, checked_name, mode_in, sign_of, walk
 from agentmove_tools.refusals import MachineError, Refusal
 from agentmove_tools.stream.paths import FILE, FOLDER, LINK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from agentmove_tools.disk.walk import Folder, Found
     from agentmove_tools.home.exclude import Exclusion
     from agentmove_tools.home.index import Index
     from agentmove_tools.home.snapshot import SnapshotReader
-    from agentmove_tools.home.walk import Folder, Found
     from agentmove_tools.stream.paths import Collection
 
 _SECOND: Final = 1_000_000_000

@@ -10,9 +10,9 @@ import os
 import stat
 from typing import Final, Self
 
-from agentmove_tools.home.folders import OPEN_FILE, OPEN_FOLDER, name_bytes
+from agentmove_tools.disk.folders import OPEN_FILE, OPEN_FOLDER, name_bytes
+from agentmove_tools.disk.system import mount_points, write_all
 from agentmove_tools.home.layout import WORKING_STATE
-from agentmove_tools.home.system import mount_points, write_all
 from agentmove_tools.refusals import MachineError, Refusal, UsageError
 
 HOME_INDEX: Final = b"index"

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from agentmove_tools.home import assemble, conversations, exchange, receiver, system
+from agentmove_tools.disk import system
+from agentmove_tools.home import assemble, conversations, exchange, receiver
 from agentmove_tools.refusals import MachineError, Refusal
 from agentmove_tools.stream.tar_reader import MoveReader
 from tests.conftest import ROOT, RunTool, clean_environment

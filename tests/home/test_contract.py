@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agentmove_tools.disk.stage import Stage
 from agentmove_tools.home.assemble import Assembly
 from agentmove_tools.home.contract import (
     NOTHING_HELD,
@@ -21,7 +22,6 @@ from agentmove_tools.home.receiver import FileReceiver, Options
 from agentmove_tools.home.report import Report
 from agentmove_tools.home.snapshot import SnapshotReader
 from agentmove_tools.home.source import FileSource
-from agentmove_tools.home.stage import Stage
 from agentmove_tools.refusals import Refusal
 from agentmove_tools.stream.manifest import Agent, Manifest
 from agentmove_tools.stream.paths import COLLECTIONS, FILE, Collection

@@ -351,7 +351,7 @@ def _deep(root: Path, levels: int, *, each: bytes | None = None) -> None:
 
 def _remove_deep(folder: Path) -> None:
     """Remove what ``shutil`` cannot: it recurses."""
-    from agentmove_tools.home.folders import remove
+    from agentmove_tools.disk.folders import remove
 
     above = os.open(folder.parent, os.O_RDONLY)
     try:

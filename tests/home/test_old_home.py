@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agentmove_tools.home import exchange, receiver, system
+from agentmove_tools.disk import system
+from agentmove_tools.home import exchange, receiver
 from agentmove_tools.home.state import HomePlace, read_json
 from agentmove_tools.refusals import MachineError, Refusal, UsageError
 from tests.conftest import lacking

@@ -7,7 +7,7 @@ import struct
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from agentmove_tools.home.folders import NO_FOLDER, OPEN_FOLDER, UTF8_NAMES, name_bytes
+from agentmove_tools.disk.folders import NO_FOLDER, OPEN_FOLDER, UTF8_NAMES, name_bytes
 from agentmove_tools.refusals import Refusal
 from agentmove_tools.stream.paths import FILE, FOLDER, LINK, MAX_PATH
 

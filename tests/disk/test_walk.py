@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentmove_tools.home.walk import walk, walk_folders
+from agentmove_tools.disk.walk import walk, walk_folders
 from agentmove_tools.refusals import Refusal
 from tests.home.builder import Fifo, Folder, Link, put, snapshot, take_away
 

@@ -12,7 +12,7 @@ import stat
 import sys
 from typing import Final
 
-from agentmove_tools.home.system import copy_bytes
+from agentmove_tools.disk.system import copy_bytes
 from agentmove_tools.refusals import MachineError
 
 OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -7,14 +7,13 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from agentmove_tools.home.stage import Stage
-    from agentmove_tools.stream.tar_reader import Entry
+    from agentmove_tools.disk.stage import Stage, Staged
 
 _BATCH_ENTRIES: Final = 128
 _BATCH_BYTES: Final = 1 << 18
 _BATCHES: Final = 8  # that may wait: what bounds the memory
 
-_Job = tuple["Entry", tuple[bytes, ...], int | None]
+_Job = tuple["Staged", tuple[bytes, ...], int | None]
 
 
 class WriteBehind:
@@ -34,7 +33,7 @@ class WriteBehind:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
-    def put(self, entry: Entry, content: tuple[bytes, ...], mode: int | None) -> None:
+    def put(self, entry: Staged, content: tuple[bytes, ...], mode: int | None) -> None:
         """Put an entry later; raises what an earlier one raised."""
         self._batch.append((entry, content, mode))
         self._bytes += entry.size

@@ -1,7 +1,8 @@
-"""The staged tree: where entries are written as they arrive (Move Stream, section 5).
+"""The staged tree: where entries are written as they arrive, before any of it is in place.
 
-It has the Home's own layout and lies in the working state. A file that was cut short stays under
-its path too: ``lnk-have`` says what a file really holds, so it is sent again.
+It has the layout of the folder that it is for. In a Home's working state (Move Stream, section 5) a
+file that was cut short stays under its path too: ``lnk-have`` says what a file really holds, so it
+is sent again.
 """
 
 from __future__ import annotations
@@ -9,17 +10,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from agentmove_tools.home.folders import CREATE_FILE, Folders, copy_file, remove
-from agentmove_tools.home.layout import is_held
-from agentmove_tools.home.system import write_all
+from agentmove_tools.disk.folders import CREATE_FILE, Folders, copy_file, remove
+from agentmove_tools.disk.system import write_all
 from agentmove_tools.stream.paths import FILE, FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from agentmove_tools.stream.tar_reader import Entry
+    from collections.abc import Callable, Iterable
 
 PLAIN_MODE: Final = 0o644
 _BILLION: Final = 1_000_000_000
@@ -28,12 +26,40 @@ _NEW_FILE: Final = b"../new.tmp"
 _IN_THE_WAY: Final = (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
 
 
+class Staged(Protocol):
+    """What a ``Stage`` has to know of an entry."""
+
+    @property
+    def path(self) -> bytes:
+        """Plain, from the tree on."""
+
+    @property
+    def kind(self) -> str:
+        """FILE, FOLDER or LINK."""
+
+    @property
+    def mode(self) -> int:
+        """Permission bits."""
+
+    @property
+    def mtime(self) -> int | None:
+        """Seconds since 1970; None for the time of writing."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of content."""
+
+    @property
+    def target(self) -> bytes | None:
+        """Where a link leads."""
+
+
 class Stage:
     """Writes entries below the open folder ``tree``.
 
     ``owner`` is the user and group that files are given to, None for the process's own.
-    ``dry``: content under ``files/`` and ``memory/`` is checked, not stored. ``fresh``: nothing was
-    in the tree before.
+    ``leave_empty`` is asked of each path; the content of a file that it names is checked, not
+    stored. ``fresh``: nothing was in the tree before.
     """
 
     def __init__(
@@ -41,12 +67,12 @@ class Stage:
         tree: int,
         *,
         owner: tuple[int, int] | None = None,
-        dry: bool = False,
+        leave_empty: Callable[[bytes], bool] | None = None,
         fresh: bool = False,
     ) -> None:
         self.tree = tree
         self._owner = owner
-        self._dry = dry
+        self._leave_empty = leave_empty
         self.fresh = fresh
         self.folders = Folders(tree)
         self.folder_times: dict[bytes, tuple[int, int]] = {}  # path -> mode, mtime in seconds
@@ -58,7 +84,7 @@ class Stage:
         self._created_mode_mask = ~umask
 
     def put(
-        self, entry: Entry, content: Iterable[bytes | memoryview], *, mode: int | None = None
+        self, entry: Staged, content: Iterable[bytes | memoryview], *, mode: int | None = None
     ) -> None:
         """Write one entry whole; what is at its path gives way.
 
@@ -73,7 +99,7 @@ class Stage:
         else:
             self._put_link(entry)
 
-    def _put_file(self, entry: Entry, content: Iterable[bytes | memoryview], mode: int) -> None:
+    def _put_file(self, entry: Staged, content: Iterable[bytes | memoryview], mode: int) -> None:
         if mode != PLAIN_MODE:
             self.modes[entry.path] = mode
         if not self.fresh and not isinstance(content, tuple):
@@ -83,15 +109,16 @@ class Stage:
             return
         fd = self._create(entry.path, mode)
         try:
-            if self._dry and is_held(entry.path):
+            if self._leave_empty is not None and self._leave_empty(entry.path):
                 for _ in content:
                     pass
             else:
                 for piece in content:
                     write_all(fd, piece)
             self.bytes_written += entry.size
-            mtime = entry.mtime * _BILLION
-            os.utime(fd, ns=(mtime, mtime))
+            if entry.mtime is not None:
+                mtime = entry.mtime * _BILLION
+                os.utime(fd, ns=(mtime, mtime))
         except BaseException:
             # A file that is not what the stream says does not stay under its name.
             with contextlib.suppress(OSError):
@@ -100,7 +127,7 @@ class Stage:
         finally:
             os.close(fd)
 
-    def _put_link(self, entry: Entry) -> None:
+    def _put_link(self, entry: Staged) -> None:
         above, _, name = entry.path.rpartition(b"/")
         target = entry.target or b""
         folder = self.folders.get(above, make=True)
@@ -109,9 +136,10 @@ class Stage:
         except FileExistsError:
             self._clear(entry.path)
             os.symlink(target, name, dir_fd=folder)
-        with contextlib.suppress(NotImplementedError):
-            times = (entry.mtime * _BILLION, entry.mtime * _BILLION)
-            os.utime(name, ns=times, dir_fd=folder, follow_symlinks=False)
+        if entry.mtime is not None:
+            with contextlib.suppress(NotImplementedError):
+                times = (entry.mtime * _BILLION, entry.mtime * _BILLION)
+                os.utime(name, ns=times, dir_fd=folder, follow_symlinks=False)
         if self._owner is not None:
             os.chown(name, *self._owner, dir_fd=folder, follow_symlinks=False)
 
@@ -121,9 +149,10 @@ class Stage:
         self.folders.forget_below(path)
         remove(self.folders.get(above, make=True), name)
 
-    def _put_folder(self, entry: Entry) -> None:
+    def _put_folder(self, entry: Staged) -> None:
         self.folders.get(entry.path, make=True)
-        self.folder_times[entry.path] = (entry.mode, entry.mtime)
+        if entry.mtime is not None:
+            self.folder_times[entry.path] = (entry.mode, entry.mtime)
 
     def _create(self, path: bytes, mode: int) -> int:
         above, _, name = path.rpartition(b"/")
