@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from typing import Final, Literal, TypeAlias
 
-Expected: TypeAlias = Literal["sealed", "move"]
+Expected: TypeAlias = Literal["sealed", "move", "package"]
 
 _SEALED: Final = b"LNKSEAL1"
+_ZIP: Final = b"PK\x03\x04"
 _MANIFEST: Final = b"lnk-move-4.json"
 _USTAR: Final = b"ustar"
 _USTAR_AT: Final = 257  # where a tar header says that it is one
@@ -30,7 +31,7 @@ _OTHERS: Final = (
     (b"\x28\xb5\x2f\xfd", "it is compressed with zstd: put zstd -d before"),
     (b"\xfd7zXZ\x00", "it is compressed with xz: put xz -d before"),
     (b"BZh", "it is compressed with bzip2: put bzip2 -d before"),
-    (b"PK\x03\x04", "it is a ZIP archive, such as an agent package"),
+    (_ZIP, "it is a ZIP archive, such as an agent package: agentfy-verify reads that"),
     (b"age-encryption.org/", "it is encrypted with age: put age -d before"),
     (b"-----BEGIN AGE ENCRYPTED FILE-----", "it is encrypted with age: put age -d before"),
     (b"TE5LU0VBTDE", "it is a sealed envelope in base64: put base64 -d before"),
@@ -48,11 +49,11 @@ def hint_for(head: bytes, expected: Expected) -> str | None:
     if not head:
         return "nothing came: look whether the command before it failed"
     for start, hint in _OTHERS:
-        if head.startswith(start):
+        if head.startswith(start) and not (start == _ZIP and expected == "package"):
             return hint
     if _SECRET_NAME in head:
         return "it is an identity file: give it with lnk-unseal -i FILE"
-    at = _sealed_at(head) if expected == "sealed" else _move_at(head)
+    at = _AT[expected](head)
     if at > 0:
         return _before(head[:at])
     if at == 0:
@@ -88,6 +89,8 @@ def _before(text: bytes) -> str:
 
 def _other_kind(head: bytes, expected: Expected) -> str | None:
     """Tell of this project's own kinds, and tar, where another kind was expected."""
+    if expected == "package" and _move_at(head) == 0:
+        return "it is a Move Stream, and no agent package: lnk-tar-verify reads it"
     if expected == "sealed":
         if _move_at(head) == 0:
             return "it is a Move Stream that is not sealed: it needs no lnk-unseal"
@@ -98,6 +101,8 @@ def _other_kind(head: bytes, expected: Expected) -> str | None:
     elif at > 0:
         return f"{_before(head[:at])}; and it is sealed: put lnk-unseal -i FILE before"
     elif _is_tar(head):
+        if expected == "package":
+            return "it is a tar: unpack it, and give the folder to agentfy-pack"
         return "it is a tar that lnk-tar-create did not make"
     if head.lstrip().startswith(b"{"):
         if expected == "move" and b'"format"' in head:
@@ -122,5 +127,13 @@ def _move_at(head: bytes) -> int:
     return -1
 
 
+def _zip_at(head: bytes) -> int:
+    """Where a ZIP archive starts in ``head``, or -1."""
+    return -1 if _is_tar(head) or head.startswith(_SEALED) else head.find(_ZIP)
+
+
 def _is_tar(head: bytes) -> bool:
     return head[_USTAR_AT : _USTAR_AT + len(_USTAR)] == _USTAR
+
+
+_AT: Final = {"sealed": _sealed_at, "move": _move_at, "package": _zip_at}

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 MAX_DEPTH: Final = 127
 MAX_LINE: Final = 64 << 20  # bytes of one line
+# What a refusal's ``why`` is for these two.
+LONE_SURROGATE: Final = "a lone surrogate"
+NOT_UTF8: Final = "it is not UTF-8"
 _PIECE: Final = 1 << 18
 # Python converts fewer digits than this whatever its limit is set to; with none, in quadratic time.
 _LONG_INTEGER: Final = 640
@@ -59,13 +62,21 @@ def canonical(text: bytes) -> bytes:
 
     Raises ``Refusal`` (canon-json), whose ``why`` says what was seen.
     """
+    return value_and_form(text)[1]
+
+
+def value_and_form(text: bytes) -> tuple[object, bytes]:
+    """What ``parse`` and ``canonical`` give, in one reading of the text.
+
+    Raises ``Refusal`` (canon-json).
+    """
     value = parse(text)
     if _hooks.long:
-        return _write(value).encode()
+        return value, _write(value).encode()
     form = _encode(value)
     if _hooks.small:
         form = _SMALL.sub(_laid_out, form)
-    return form.encode()
+    return value, form.encode()
 
 
 def parse(text: bytes) -> object:
@@ -76,13 +87,13 @@ def parse(text: bytes) -> object:
     try:
         decoded = text.decode()
     except UnicodeDecodeError:
-        raise _refusal("it is not UTF-8") from None
+        raise _refusal(NOT_UTF8) from None
     # The scanner goes as deep as Python's stack; this also bounds it before it starts.
     if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _is_too_deep(text):
         raise _refusal(f"it is nested over {MAX_DEPTH} deep")
     # A value under a key that comes again is dropped, so its surrogates are looked for here.
     if _SURROGATE.search(text) and _LONE_SURROGATE.search(text.replace(rb"\\", b"--")):
-        raise _refusal("a lone surrogate")
+        raise _refusal(LONE_SURROGATE)
     start = len(decoded) - len(decoded.lstrip(_SPACE))
     if start == len(decoded):
         raise _refusal("there is no value")
@@ -106,7 +117,7 @@ def form_of(value: object) -> bytes:
     try:
         return _write(value).encode()
     except UnicodeEncodeError:
-        raise _refusal("a lone surrogate") from None
+        raise _refusal(LONE_SURROGATE) from None
     except ValueError:
         raise _refusal("NaN or an infinity is no JSON value") from None
 

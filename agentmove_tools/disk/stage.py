@@ -59,7 +59,8 @@ class Stage:
 
     ``owner`` is the user and group that files are given to, None for the process's own.
     ``leave_empty`` is asked of each path; the content of a file that it names is checked, not
-    stored. ``fresh``: nothing was in the tree before.
+    stored. ``fresh``: nothing was in the tree before. ``folder_mode``: of folders that are made,
+    less the umask.
     """
 
     def __init__(
@@ -69,12 +70,13 @@ class Stage:
         owner: tuple[int, int] | None = None,
         leave_empty: Callable[[bytes], bool] | None = None,
         fresh: bool = False,
+        folder_mode: int = 0o700,
     ) -> None:
         self.tree = tree
         self._owner = owner
         self._leave_empty = leave_empty
         self.fresh = fresh
-        self.folders = Folders(tree)
+        self.folders = Folders(tree, mode=folder_mode)
         self.folder_times: dict[bytes, tuple[int, int]] = {}  # path -> mode, mtime in seconds
         self.modes: dict[bytes, int] = {}  # of files that were put here, where it is not 644
         self.bytes_written = 0

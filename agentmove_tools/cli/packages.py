@@ -1,0 +1,85 @@
+"""What the three tools of packages share: options, and how warnings are told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from agentmove_tools.cli.errors import say
+from agentmove_tools.cli.terminal import print_lines
+from agentmove_tools.refusals import UsageError
+
+if TYPE_CHECKING:
+    from agentmove_tools.package.contents import Package
+    from agentmove_tools.package.layout import Part
+
+DropTornLine: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--drop-torn-line",
+        help="Leave out a session's last line that was cut short, as by a crash.",
+    ),
+]
+
+Strict: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--strict", help="Refuse paths that a package has no place for, and values of secrets."
+    ),
+]
+
+ExternalId: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--external-id",
+        metavar="ID",
+        help="The agent's ID, for a configuration that has none.",
+        show_default=False,
+    ),
+]
+
+With: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        metavar="usage,browser-state",
+        help="Take these too, which are left out otherwise.",
+        show_default=False,
+    ),
+]
+
+
+def wanted(values: list[str] | None) -> frozenset[Part]:
+    """What ``--with`` asks for. Raises ``UsageError``."""
+    from agentmove_tools.package.layout import ON_REQUEST  # noqa: PLC0415 (not for --help)
+
+    asked = {name.strip() for value in values or () for name in value.split(",")}
+    unknown = sorted(asked.difference(ON_REQUEST))
+    if unknown:
+        raise UsageError(f"--with takes {' and '.join(ON_REQUEST)}, not {unknown[0]}")
+    return frozenset(part for part in ON_REQUEST if part in asked)
+
+
+def check_external_id(external_id: str | None) -> None:
+    """Raise ``UsageError`` for an ID that no configuration could have."""
+    if external_id == "":
+        raise UsageError("--external-id is empty: a variable that is not set?")
+
+
+def tell(name: str, package: Package) -> None:
+    """Write the warnings, and the paths that were left out, to standard error."""
+    for path, warnings in sorted(package.found.warnings.items()):
+        for warning in warnings:
+            say(name, f"warning: {path}: {warning}")
+    for path in package.unknown:
+        say(name, f"left out: {path}: a package has no place for it")
+
+
+def print_not_taken(report: dict[str, Any]) -> None:
+    """Print a report's warnings, and the paths that were not taken, one a line."""
+    lines = [f"warning: {each['path']}: {each['warning']}" for each in report["warnings"]]
+    lines += [f"left out: {path}: a package has no place for it" for path in report["unknown"]]
+    lines += [f"left out: {each['path']}: {each['why']}" for each in report["passed_over"]]
+    if lines:
+        print_lines(["", *lines])

@@ -1,0 +1,354 @@
+"""What a package holds: the one place where it is checked, be it read or made (section 1).
+
+A source's files become parts, under the paths that a written package has. Each part is checked as
+its content is read, and only then is known what it says: ``Package`` keeps that for the report.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agentmove_tools.package.events import Budget, Chat, Event, read_events
+from agentmove_tools.package.fields import checked_text, json_text, json_value, member, wrong_shape
+from agentmove_tools.package.front_matter import HEAD, FrontMatter, read_front_matter
+from agentmove_tools.package.layout import (
+    FIELDS,
+    ON_REQUEST,
+    PASSED_OVER,
+    REQUIRED,
+    SECRETS,
+    SESSIONS,
+    Layout,
+    Part,
+    memory_date,
+)
+from agentmove_tools.package.names import Paths, check_path
+from agentmove_tools.package.secrets import read_names, written
+from agentmove_tools.package.session_names import (
+    channel_and_user,
+    scope_files,
+    scope_of,
+    session_files,
+)
+from agentmove_tools.refusals import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from agentmove_tools.package.sources import Item, Source
+
+DEFAULT_PROFILE: Final = "default"
+_FORMS: Final = 1 << 18  # bytes of events that are handed on at once
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a package is read.
+
+    ``drop_torn_line``: a session's last line that was cut short is left out. ``strict``: paths that
+    a package has no place for, and values of secrets in one, are refused. ``external_id``: the ID
+    that the import is told. ``wanted``: which of ``ON_REQUEST`` are parts.
+    """
+
+    drop_torn_line: bool = False
+    strict: bool = False
+    external_id: str | None = None
+    wanted: frozenset[Part] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What is read out of ``agent.config.json``; ``id`` is None where it has none."""
+
+    id: str | None = None
+    name: str | None = None
+    profile: str = DEFAULT_PROFILE
+    access_strategy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A part of a package: a file that a written package has.
+
+    ``path``: in a written package. ``items``: the source's files that it is made of, one but for
+    the names of secrets. ``skill``: the folder of the skill that it belongs to. ``scope``: of
+    secrets. ``chat``: channel and user.
+    """
+
+    path: str
+    part: Part
+    executable: bool
+    items: tuple[Item, ...]
+    skill: str = ""
+    scope: str = ""
+    chat: tuple[str, str] = ("", "")
+
+
+class PassedOver(NamedTuple):
+    """A file that is no part of the package, and why."""
+
+    path: str
+    part: Part
+    why: str
+
+
+@dataclass(slots=True)
+class Found:
+    """What the parts said as they were read, by their paths in a written package."""
+
+    config: Config = field(default_factory=Config)
+    skills: dict[str, FrontMatter] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)  # of memories, bytes
+    chats: dict[str, Chat] = field(default_factory=dict)
+    secrets: dict[str, list[str]] = field(default_factory=dict)  # scope -> names
+    access: list[str] = field(default_factory=list)
+    warnings: dict[str, list[str]] = field(default_factory=dict)
+
+
+class Package:
+    """The parts of a package, in the order of their paths.
+
+    Making one looks at the paths only. Raises ``Refusal``: package-required, -path, -duplicate,
+    -type, -entries, memory-date, session-name, field-nul; and what ``source`` raises.
+
+    ``files``: its parts. ``unknown``: paths that a package has no place for. ``passed_over``: other
+    files that are not parts. ``found``: what the parts read so far said.
+    """
+
+    def __init__(self, source: Source, options: Options) -> None:
+        self._source = source
+        self.options = options
+        self.unknown: list[str] = sorted(source.passed_over())
+        self.passed_over: list[PassedOver] = []
+        self.found = Found()
+        self._budget = Budget()
+        self._readers: dict[Part, Callable[[File], Iterable[bytes]]] = {
+            "soul": self._text,
+            "user": self._text,
+            "heartbeat": self._text,
+            "memory": self._text,
+            "config": self._config,
+            "skill": self._skill,
+            "asset": self._asset,
+            "secrets": self._secrets,
+            "access": self._access,
+            "usage": self._any_json,
+            "browser-state": self._any_json,
+            "session": self._session,
+        }
+        self.files = self._survey(source.items())
+        if options.strict and self.unknown:
+            raise Refusal("package-path", PASSED_OVER["unknown"], path=_raw(self.unknown[0]))
+
+    # -- paths
+
+    def _survey(self, items: Iterable[Item]) -> list[File]:
+        items = sorted(items, key=lambda item: item.path)
+        layout = Layout(item.path for item in items)
+        files: list[File] = []
+        sessions: dict[tuple[str, str], Item] = {}
+        secrets: dict[str, list[Item]] = {}
+        for item in items:
+            part, skill = layout.place(item.path)
+            if part == "unknown":
+                self.unknown.append(item.path)
+            elif part in PASSED_OVER:
+                self.passed_over.append(PassedOver(item.path, part, PASSED_OVER[part]))
+            elif part in ON_REQUEST and part not in self.options.wanted:
+                why = f"only with --with {part}"
+                self.passed_over.append(PassedOver(item.path, part, why))
+            elif part == "session":
+                _add_session(sessions, item)
+            elif part == "secrets":
+                scope = scope_of(item.path[len(SECRETS) :], item.path)
+                secrets.setdefault(scope, []).append(item)
+            else:
+                if part == "memory":
+                    memory_date(item.path)
+                executable = item.executable and part == "asset"
+                files.append(File(item.path, part, executable, (item,), skill=skill))
+        names = session_files(sessions)
+        for chat, item in sessions.items():
+            files.append(File(SESSIONS + names[chat], "session", False, (item,), chat=chat))
+        names_of_scopes = scope_files(secrets)
+        for scope, parts in secrets.items():
+            path = SECRETS + names_of_scopes[scope]
+            files.append(File(path, "secrets", False, tuple(parts), scope=scope))
+        self.unknown.sort()
+        files.sort(key=lambda file: file.path)
+        self._check_paths(files)
+        return files
+
+    def _check_paths(self, files: list[File]) -> None:
+        held = {file.path for file in files}
+        for path in REQUIRED:
+            if path not in held:
+                hint = "give its .agent folder" if ".agent/" in self.unknown else None
+                raise Refusal("package-required", path=path.encode(), hint=hint)
+        if self._source.is_folder:  # an archive's were checked as they came
+            paths = Paths()
+            for file in files:
+                check_path(file.path)
+                paths.add(file.path, is_folder=False)
+
+    # -- contents
+
+    def check(self) -> None:
+        """Check every part. Raises ``Refusal``, and what the source raises."""
+        self.begin()
+        for file in self.files:
+            if file.part == "session":
+                deque(self.events(file, forms=False), maxlen=0)
+            else:
+                deque(self.content(file), maxlen=0)
+
+    def begin(self) -> None:
+        """Begin to read the parts, each once; what an earlier reading found is forgotten."""
+        self.found = Found()
+        self._budget = Budget()
+
+    def content(self, file: File) -> Iterable[bytes]:
+        """The content that a written package has, checked as it comes, to its end.
+
+        Raises ``Refusal``: field-*, agent-id, skill-front-matter, event-type, event-duplicate,
+        package-damaged, package-entries; and what the source raises.
+        """
+        return self._readers[file.part](file)
+
+    def _text(self, file: File) -> Iterator[bytes]:
+        size = 0
+        for piece in checked_text(file.items[0].pieces(), file.path, FIELDS[file.part]):
+            size += len(piece)
+            yield piece
+        if file.part == "memory":
+            self.found.sizes[file.path] = size
+
+    def _asset(self, file: File) -> Iterable[bytes]:
+        return file.items[0].pieces()
+
+    def _skill(self, file: File) -> Iterator[bytes]:
+        head = bytearray()
+        for piece in self._text(file):
+            if len(head) < HEAD:
+                head += piece[: HEAD - len(head)]
+            yield piece
+        read = read_front_matter(bytes(head), file.path)
+        self.found.skills[file.path] = read
+        for warning in read.warnings:
+            self._warn(file.path, warning)
+
+    def _config(self, file: File) -> Iterator[bytes]:
+        text, value = self._json(file)
+        name = FIELDS["config"]
+        if not isinstance(value, dict):
+            raise wrong_shape(file.path, name, "it is no object")
+        limits = value.get("limits")
+        if limits is not None and not isinstance(limits, dict):
+            raise wrong_shape(file.path, f"{name}.limits", "its limits are no object")
+        config = Config(
+            id=member(value, "id", file.path, name) or None,
+            name=member(value, "name", file.path, name),
+            profile=member(value, "runtimeProfile", file.path, name) or DEFAULT_PROFILE,
+            access_strategy=member(value, "accessStrategy", file.path, name),
+        )
+        self._check_id(config, file.path)
+        self.found.config = config
+        yield text
+
+    def _check_id(self, config: Config, path: str) -> None:
+        told = self.options.external_id
+        if config.id is None and told is None:
+            raise Refusal(
+                "agent-id",
+                "it has no id",
+                path=path.encode(),
+                field="agent.config.id",
+                hint="give it one, or tell with --external-id under which it is imported",
+            )
+        if None not in (config.id, told) and config.id != told:
+            why = "its id is not the one that --external-id names"
+            raise Refusal("agent-id", why, path=path.encode(), field="agent.config.id")
+
+    def _access(self, file: File) -> Iterator[bytes]:
+        text, value = self._json(file)
+        if not isinstance(value, dict | list):
+            raise wrong_shape(file.path, FIELDS["access"], "it is no object and no list")
+        self.found.access = sorted(
+            key for key in value if isinstance(key, str) and 0 < key.find(":") < len(key) - 1
+        )
+        yield text
+
+    def _any_json(self, file: File) -> Iterator[bytes]:
+        yield self._json(file)[0]
+
+    def _json(self, file: File) -> tuple[bytes, object]:
+        name = FIELDS[file.part]
+        text = json_text(file.items[0].pieces(), file.path, name)
+        return text, json_value(text, file.path, name)
+
+    def _secrets(self, file: File) -> Iterator[bytes]:
+        names: set[str] = set()
+        for item in file.items:
+            text = json_text(item.pieces(), item.path, FIELDS["secrets"])
+            read = read_names(text, item.path)
+            names |= read.all
+            if read.entered and not self._source.is_folder:
+                self._found_values(item.path, len(read.entered))
+        self.found.secrets[file.scope] = sorted(names)
+        yield written(names)
+
+    def _found_values(self, path: str, count: int) -> None:
+        values = "a value" if count == 1 else f"{count} values"
+        if self.options.strict:
+            why = f"it holds {values}, and a package holds only names"
+            raise wrong_shape(path, FIELDS["secrets"], why)
+        self._warn(path, f"it holds {values}: only the names are read")
+
+    def _session(self, file: File) -> Iterator[bytes]:
+        return joined(form for _, form in self.events(file, forms=True))
+
+    def events(self, file: File, *, forms: bool) -> Iterator[tuple[Event, bytes]]:
+        """The events of a session and, with ``forms``, each one's one form, in the file's order.
+
+        Raises ``Refusal`` as ``read_events`` does, and what the source raises.
+        """
+        item = file.items[0]
+        chat = Chat(*file.chat, item.path)
+        drop = self.options.drop_torn_line
+        yield from read_events(item.pieces, chat, self._budget, drop_torn_line=drop, forms=forms)
+        self.found.chats[file.path] = chat
+        if chat.torn:
+            self._warn(item.path, "its last line was cut short, and is left out")
+
+    def _warn(self, path: str, warning: str) -> None:
+        self.found.warnings.setdefault(path, []).append(warning)
+
+
+def joined(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines with their ends, in pieces."""
+    held: list[bytes] = []
+    size = 0
+    for line in lines:
+        held.append(line)
+        size += len(line)
+        if size > _FORMS:
+            held.append(b"")
+            yield b"\n".join(held)
+            held.clear()
+            size = 0
+    held.append(b"")
+    yield b"\n".join(held)
+
+
+def _add_session(sessions: dict[tuple[str, str], Item], item: Item) -> None:
+    chat = channel_and_user(item.path[len(SESSIONS) :], item.path)
+    other = sessions.setdefault(chat, item)
+    if other is not item:
+        why = f"{other.path!r} is of the same channel and user"
+        raise Refusal("package-duplicate", why, path=item.path.encode())
+
+
+def _raw(path: str) -> bytes:
+    return path.encode("utf-8", "surrogateescape")

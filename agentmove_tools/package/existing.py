@@ -1,0 +1,89 @@
+"""What lies already in a folder that a package is put into (Agent package, section 1)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from agentmove_tools.package.folder import FolderSource
+from agentmove_tools.package.layout import PASSED_OVER, SECRETS, SESSIONS, Layout
+from agentmove_tools.package.session_names import (
+    channel_and_user,
+    scope_files,
+    scope_of,
+    session_files,
+)
+from agentmove_tools.refusals import MachineError, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agentmove_tools.package.contents import File
+    from agentmove_tools.package.layout import Part
+    from agentmove_tools.package.sources import Item
+
+
+class Existing:
+    """The files of the open folder ``root`` that a package could hold.
+
+    ``paths``: each with its part. ``sessions`` and ``secrets``: the files by channel and user, and
+    by scope, whatever they are called. Raises ``MachineError`` for what is no file where one is
+    due, and ``OSError``.
+    """
+
+    def __init__(self, root: int) -> None:
+        self._source = FolderSource(root)
+        try:
+            items = self._source.items()
+        except Refusal as refusal:
+            raise in_folder(refusal) from None
+        layout = Layout(item.path for item in items)
+        self.paths: dict[str, Part] = {}
+        self.sessions: dict[tuple[str, str], Item] = {}
+        self.secrets: dict[str, list[Item]] = {}
+        for item in items:
+            part = layout.place(item.path).part
+            if part in PASSED_OVER:
+                continue
+            with suppress(Refusal):  # a file of another name than a package's is nobody's
+                if part == "session":
+                    chat = channel_and_user(item.path[len(SESSIONS) :], item.path)
+                    self.sessions.setdefault(chat, item)
+                elif part == "secrets":
+                    scope = scope_of(item.path[len(SECRETS) :], item.path)
+                    self.secrets.setdefault(scope, []).append(item)
+                self.paths[item.path] = part
+
+    def close(self) -> None:
+        """Close the folders that were kept open."""
+        self._source.close()
+
+    def raw(self, path: str) -> bytes:
+        """The bytes of a path as the disk has them."""
+        return self._source.raw_paths.get(path) or path.encode()
+
+    def targets(self, files: Iterable[File]) -> dict[str, str]:
+        """Where each file goes, by its path in the package: the folder's own file of the same.
+
+        A chat or a scope that the folder lacks gets a name that none of its files has on any disk.
+        """
+        files = list(files)
+        chats = session_files({*self.sessions, *(f.chat for f in files if f.part == "session")})
+        scopes = scope_files({*self.secrets, *(f.scope for f in files if f.part == "secrets")})
+        targets: dict[str, str] = {}
+        for file in files:
+            if file.part == "session":
+                own = self.sessions.get(file.chat)
+                targets[file.path] = own.path if own else SESSIONS + chats[file.chat]
+            elif file.part == "secrets":
+                held = self.secrets.get(file.scope)
+                targets[file.path] = held[0].path if held else SECRETS + scopes[file.scope]
+            else:
+                targets[file.path] = file.path
+        return targets
+
+
+def in_folder(refusal: Refusal) -> MachineError:
+    """What is wrong with the folder, not with the package."""
+    path = refusal.details.get("path")
+    return MachineError(f"in the folder: {refusal.message}", path=path)

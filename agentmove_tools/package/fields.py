@@ -1,0 +1,136 @@
+"""Texts and JSON that a database has to hold: checked here, with the field's name (section 4)."""
+
+from __future__ import annotations
+
+import codecs
+from typing import TYPE_CHECKING, Final
+
+from agentmove_tools import canonical
+from agentmove_tools.package.limits import MAX_JSON
+from agentmove_tools.refusals import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_LONGEST_KEY: Final = 40  # characters of a key that an error shows
+_ESCAPED_NUL: Final = b"\\u0000"
+
+
+def checked_text(pieces: Iterable[bytes], path: str, field: str) -> Iterator[bytes]:
+    """The pieces of a text as they come, checked.
+
+    Raises ``Refusal`` (field-encoding, field-nul).
+    """
+    decoder = None
+    line = 1
+    for piece in pieces:
+        if b"\0" in piece:
+            line += piece.count(b"\n", 0, piece.index(b"\0"))
+            raise _refusal("field-nul", path, field, line)
+        if decoder is not None or not piece.isascii():
+            decoder = decoder or codecs.getincrementaldecoder("utf-8")()
+            try:
+                decoder.decode(piece)
+            except UnicodeDecodeError as error:
+                line += piece.count(b"\n", 0, error.start)
+                raise _refusal("field-encoding", path, field, line) from None
+        line += piece.count(b"\n")
+        yield piece
+    if decoder is not None:
+        try:
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            raise _refusal("field-encoding", path, field, line) from None
+
+
+def json_text(pieces: Iterable[bytes], path: str, field: str) -> bytes:
+    """The whole text of a JSON file. Raises ``Refusal`` (field-json) when it is too long."""
+    held: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size > MAX_JSON:
+            raise too_long(path, field)
+    return held[0] if len(held) == 1 else b"".join(held)
+
+
+def json_value(text: bytes, path: str, field: str, *, line: int | None = None) -> object:
+    """The value of a JSON text that a database can hold.
+
+    Raises ``Refusal`` (field-json, field-encoding, field-surrogate, field-nul).
+    """
+    try:
+        value = canonical.parse(text)
+    except Refusal as refusal:
+        raise of_json(refusal, path, field, line=line) from None
+    check_no_nul(text, value, path, field, line=line)
+    return value
+
+
+def of_json(refusal: Refusal, path: str, field: str, *, line: int | None = None) -> Refusal:
+    """What a refusal of the one form (canon-json) is called in a package."""
+    code = _CODES.get(refusal.why, "field-json")
+    why = "" if code != "field-json" else refusal.why
+    return _refusal(code, path, field, line, why)
+
+
+_CODES: Final = {
+    canonical.LONE_SURROGATE: "field-surrogate",
+    canonical.NOT_UTF8: "field-encoding",
+}
+
+
+def check_no_nul(
+    text: bytes, value: object, path: str, field: str, *, line: int | None = None
+) -> None:
+    """Raise ``Refusal`` (field-nul) where a string or a key of ``text``'s value holds a NUL."""
+    if _ESCAPED_NUL in text:  # or a backslash that is escaped, and u0000 behind it
+        where = _nul_in(value, field)
+        if where is not None:
+            raise _refusal("field-nul", path, where, line)
+
+
+def _nul_in(value: object, field: str) -> str | None:
+    """The member of ``value`` that holds a NUL, below ``field``."""
+    if isinstance(value, str):
+        return field if "\0" in value else None
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if "\0" in key:
+                return field
+            where = _nul_in(item, f"{field}.{key[:_LONGEST_KEY]}")
+            if where is not None:
+                return where
+    elif isinstance(value, list):
+        for item in value:
+            where = _nul_in(item, field)
+            if where is not None:
+                return where
+    return None
+
+
+def member(value: dict[str, object], name: str, path: str, field: str) -> str | None:
+    """The string ``name`` of an object, None where it is missing or null.
+
+    Raises ``Refusal`` (field-json) for anything else.
+    """
+    found = value.get(name)
+    if found is None or isinstance(found, str):
+        return found
+    raise wrong_shape(path, f"{field}.{name}", f"its {name} is no text")
+
+
+def wrong_shape(path: str, field: str, why: str, *, line: int | None = None) -> Refusal:
+    """The refusal of JSON that is of another shape than it must be."""
+    return _refusal("field-json", path, field, line, why)
+
+
+def too_long(path: str, field: str, *, line: int | None = None) -> Refusal:
+    """The refusal of JSON that is over the limit."""
+    return _refusal("field-json", path, field, line, f"it is longer than {MAX_JSON >> 20} MiB")
+
+
+def _refusal(code: str, path: str, field: str, line: int | None, why: str = "") -> Refusal:
+    place = None if line is None else f"line {line}"
+    return Refusal(code, why, path=path.encode(), place=place, field=field, line=line)
