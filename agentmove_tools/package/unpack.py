@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agentmove_tools.disk.behind import WriteBehind
 from agentmove_tools.disk.folders import NO_FOLDER, OPEN_FILE, OPEN_FOLDER, Folders, kind_at
 from agentmove_tools.disk.stage import Stage
 from agentmove_tools.disk.system import sync_file_system
@@ -140,23 +141,40 @@ def _create(package: Package, path: bytes) -> Unpacked:
     try:
         beside = b"." + name[: _NAME_MAX - len(_INSIDE) - 1] + _INSIDE
         with Workplace(parent, beside, busy=_BUSY) as work:
-            stage = Stage(work.tree, fresh=True, folder_mode=0o777)
-            umask_less = _less_umask()
             package.begin()
-            for file in package.files:
-                staged = _Staged(file.path.encode(), _mode(file, None, umask_less))
-                stage.put(staged, package.content(file))
-                report.count(file.part, "written", len(file.items))
-            stage.close()
+            _write_all(package, work.tree)
             sync_file_system(work.fd)
             os.rename(TREE, name, src_dir_fd=work.fd, dst_dir_fd=parent)
             os.fsync(parent)
     finally:
         os.close(parent)
+    for file in package.files:
+        report.count(file.part, "written", len(file.items))
     report.pending = {s: names for s, names in package.found.secrets.items() if names}
     _count_passed_over(package, report)
     report.result = "created"
     return report
+
+
+def _write_all(package: Package, tree: int) -> None:
+    """Write every part below the new folder ``tree``; small files in a second thread."""
+    umask_less = _less_umask()
+    stage = Stage(tree, fresh=True, folder_mode=0o777)
+    behind = WriteBehind(stage)
+    try:
+        for file in package.files:
+            mode = _mode(file, None, umask_less)
+            held, more = _hold(package.content(file))
+            staged = _Staged(file.path.encode(), mode, sum(map(len, held)))
+            if more is None:
+                behind.put(staged, tuple(held), None)
+            else:
+                behind.flush()
+                stage.put(staged, chain(held, more))
+        behind.flush()
+    finally:
+        behind.stop()
+        stage.close()
 
 
 class _Update:
