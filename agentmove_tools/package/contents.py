@@ -68,8 +68,7 @@ class Config:
     access_strategy: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(NamedTuple):
     """A part of a package: a file that a written package has.
 
     ``path``: in a written package. ``items``: the source's files that it is made of, one but for

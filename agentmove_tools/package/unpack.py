@@ -14,6 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agentmove_tools.disk.behind import WriteBehind
+from agentmove_tools.disk.flush import Flusher
 from agentmove_tools.disk.folders import NO_FOLDER, OPEN_FILE, OPEN_FOLDER, Folders, kind_at
 from agentmove_tools.disk.stage import Stage
 from agentmove_tools.disk.system import sync_file_system
@@ -142,8 +143,8 @@ def _create(package: Package, path: bytes) -> Unpacked:
         beside = b"." + name[: _NAME_MAX - len(_INSIDE) - 1] + _INSIDE
         with Workplace(parent, beside, busy=_BUSY) as work:
             package.begin()
-            _write_all(package, work.tree)
-            sync_file_system(work.fd)
+            with Flusher(work.fd):
+                _write_all(package, work.tree)
             os.rename(TREE, name, src_dir_fd=work.fd, dst_dir_fd=parent)
             os.fsync(parent)
     finally:
