@@ -71,12 +71,15 @@ def value_and_form(text: bytes) -> tuple[object, bytes]:
     Raises ``Refusal`` (canon-json).
     """
     value = parse(text)
+    return value, form_of_scanned(value).encode()
+
+
+def form_of_scanned(value: object) -> str:
+    """The one form of the value that ``scan`` or ``parse`` gave last in this thread."""
     if _hooks.long:
-        return value, _write(value).encode()
+        return _write(value)
     form = _encode(value)
-    if _hooks.small:
-        form = _SMALL.sub(_laid_out, form)
-    return value, form.encode()
+    return _SMALL.sub(_laid_out, form) if _hooks.small else form
 
 
 def parse(text: bytes) -> object:
@@ -87,26 +90,43 @@ def parse(text: bytes) -> object:
     try:
         decoded = text.decode()
     except UnicodeDecodeError:
-        raise _refusal(NOT_UTF8) from None
-    # The scanner goes as deep as Python's stack; this also bounds it before it starts.
-    if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _is_too_deep(text):
-        raise _refusal(f"it is nested over {MAX_DEPTH} deep")
-    # A value under a key that comes again is dropped, so its surrogates are looked for here.
-    if _SURROGATE.search(text) and _LONE_SURROGATE.search(text.replace(rb"\\", b"--")):
-        raise _refusal(LONE_SURROGATE)
+        raise refusal(NOT_UTF8) from None
+    check_bounds(text)
     start = len(decoded) - len(decoded.lstrip(_SPACE))
     if start == len(decoded):
-        raise _refusal("there is no value")
+        raise refusal("there is no value")
+    try:
+        value, end = scan(decoded, start)
+    except json.JSONDecodeError as error:
+        raise refusal(_said(error)) from None
+    if end != len(decoded) and decoded[end:].strip(_SPACE):
+        raise refusal(f"something follows the value, from character {end + 1} on")
+    return value
+
+
+def check_bounds(text: bytes) -> None:
+    """Refuse what a scanner of JSON does not, before it starts: depth, and lone surrogates.
+
+    Raises ``Refusal`` (canon-json).
+    """
+    # The scanner goes as deep as Python's stack; this also bounds it.
+    if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _is_too_deep(text):
+        raise refusal(f"it is nested over {MAX_DEPTH} deep")
+    # A value under a key that comes again is dropped, so its surrogates are looked for here.
+    if _SURROGATE.search(text) and _LONE_SURROGATE.search(text.replace(rb"\\", b"--")):
+        raise refusal(LONE_SURROGATE)
+
+
+def scan(text: str, start: int) -> tuple[object, int]:
+    """The value that starts there, and where it ends; ``check_bounds`` comes before.
+
+    Raises ``json.JSONDecodeError``, and ``Refusal`` (canon-json) for what the one form cannot hold.
+    """
     _hooks.small = _hooks.long = False
     try:
-        value, end = _hooks.scan(decoded, start)
-    except json.JSONDecodeError as error:
-        raise _refusal(_said(error)) from None
+        return _hooks.scan(text, start)
     except _Bad as error:
-        raise _refusal(str(error)) from None
-    if end != len(decoded) and decoded[end:].strip(_SPACE):
-        raise _refusal(f"something follows the value, from character {end + 1} on")
-    return value
+        raise refusal(str(error)) from None
 
 
 def form_of(value: object) -> bytes:
@@ -117,9 +137,9 @@ def form_of(value: object) -> bytes:
     try:
         return _write(value).encode()
     except UnicodeEncodeError:
-        raise _refusal(LONE_SURROGATE) from None
+        raise refusal(LONE_SURROGATE) from None
     except ValueError:
-        raise _refusal("NaN or an infinity is no JSON value") from None
+        raise refusal("NaN or an infinity is no JSON value") from None
 
 
 def is_canonical(text: bytes) -> bool:
@@ -145,8 +165,8 @@ def canonical_lines(
             return
         try:
             form = canonical(line)
-        except Refusal as refusal:
-            raise _refusal(refusal.why, path=path, line=number) from None
+        except Refusal as refused:
+            raise refusal(refused.why, path=path, line=number) from None
         yield number, form, ended
 
 
@@ -183,7 +203,7 @@ def _lines(source: ByteSource, path: bytes | None) -> Iterator[tuple[bytes, bool
         pieces.append(lines[0])
         size += len(lines[0])
         if size > MAX_LINE:
-            raise _refusal("it is longer than 64 MiB", path=path, line=number + 1)
+            raise refusal("it is longer than 64 MiB", path=path, line=number + 1)
         if len(lines) > 1:
             yield b"".join(pieces), True
             number += len(lines) - 1
@@ -196,7 +216,8 @@ def _lines(source: ByteSource, path: bytes | None) -> Iterator[tuple[bytes, bool
         yield last, False
 
 
-def _refusal(why: str, *, path: bytes | None = None, line: int | None = None) -> Refusal:
+def refusal(why: str, *, path: bytes | None = None, line: int | None = None) -> Refusal:
+    """The refusal of a text that the one form cannot hold (canon-json)."""
     place = None if line is None else f"line {line}"
     return Refusal("canon-json", why, path=path, place=place, line=line)
 
