@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MAX_DEPTH: Final = 127
 MAX_LINE: Final = 64 << 20  # bytes of one line
+LARGE: Final = 1 << 20  # bytes of a text from which on ``large_json`` reads it
 # What a refusal's ``why`` is for these two.
 LONE_SURROGATE: Final = "a lone surrogate"
 NOT_UTF8: Final = "it is not UTF-8"
@@ -35,8 +36,8 @@ _LONG_INTEGER: Final = 640
 # A string, or what there is of one that does not end. It never tries a second way to match, which
 # would be quadratic in a text made for it.
 _STRING: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
-_STRINGS: Final = re.compile(_STRING.encode())
-_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+STRINGS: Final = re.compile(_STRING.encode())
+NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 # How Python writes the numbers that the one form writes with fewer zeros, or with more.
 _SMALL: Final = re.compile(_STRING + r"|([0-9])(?:\.([0-9]+))?e-0([5-9])")
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -62,6 +63,10 @@ def canonical(text: bytes) -> bytes:
 
     Raises ``Refusal`` (canon-json), whose ``why`` says what was seen.
     """
+    if len(text) > LARGE:
+        from agentmove_tools import large_json  # noqa: PLC0415 (it is built on this module)
+
+        return large_json.form(text)
     return value_and_form(text)[1]
 
 
@@ -91,40 +96,38 @@ def parse(text: bytes) -> object:
         decoded = text.decode()
     except UnicodeDecodeError:
         raise refusal(NOT_UTF8) from None
-    check_bounds(text)
-    start = len(decoded) - len(decoded.lstrip(_SPACE))
+    # The scanner goes as deep as Python's stack; this also bounds it before it starts.
+    if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _is_too_deep(text):
+        raise refusal(f"it is nested over {MAX_DEPTH} deep")
+    check_surrogates(text)
+    start = len(decoded) - len(decoded.lstrip(SPACE))
     if start == len(decoded):
         raise refusal("there is no value")
     try:
         value, end = scan(decoded, start)
     except json.JSONDecodeError as error:
-        raise refusal(_said(error)) from None
-    if end != len(decoded) and decoded[end:].strip(_SPACE):
+        raise refusal(said(error)) from None
+    if end != len(decoded) and decoded[end:].strip(SPACE):
         raise refusal(f"something follows the value, from character {end + 1} on")
     return value
 
 
-def check_bounds(text: bytes) -> None:
-    """Refuse what a scanner of JSON does not, before it starts: depth, and lone surrogates.
-
-    Raises ``Refusal`` (canon-json).
-    """
-    # The scanner goes as deep as Python's stack; this also bounds it.
-    if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _is_too_deep(text):
-        raise refusal(f"it is nested over {MAX_DEPTH} deep")
+def check_surrogates(text: bytes) -> None:
+    """Raise ``Refusal`` (canon-json) where a string of the text holds a lone surrogate."""
     # A value under a key that comes again is dropped, so its surrogates are looked for here.
     if _SURROGATE.search(text) and _LONE_SURROGATE.search(text.replace(rb"\\", b"--")):
         raise refusal(LONE_SURROGATE)
 
 
-def scan(text: str, start: int) -> tuple[object, int]:
-    """The value that starts there, and where it ends; ``check_bounds`` comes before.
+def scan(text: str, start: int, *, ordered: bool = False) -> tuple[object, int]:
+    """The value that starts there, and where it ends, of a text that is not nested too deep.
 
-    Raises ``json.JSONDecodeError``, and ``Refusal`` (canon-json) for what the one form cannot hold.
+    With ``ordered`` the members of an object come in the order of their last appearances. Raises
+    ``json.JSONDecodeError``, and ``Refusal`` (canon-json) for what the one form cannot hold.
     """
     _hooks.small = _hooks.long = False
     try:
-        return _hooks.scan(text, start)
+        return _hooks.scan_ordered(text, start) if ordered else _hooks.scan(text, start)
     except _Bad as error:
         raise refusal(str(error)) from None
 
@@ -231,6 +234,12 @@ class _Hooks(threading.local):
         self.scan = json.JSONDecoder(
             parse_float=self.real, parse_int=self.integer, parse_constant=self.constant
         ).raw_decode
+        self.scan_ordered = json.JSONDecoder(
+            parse_float=self.real,
+            parse_int=self.integer,
+            parse_constant=self.constant,
+            object_pairs_hook=_by_last_appearance,
+        ).raw_decode
 
     def real(self, text: str) -> float:
         value = float(text)
@@ -252,21 +261,33 @@ class _Hooks(threading.local):
         raise _Bad(f"{text} is no JSON value")
 
 
+def _by_last_appearance(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) != len(pairs):  # a key that comes again keeps its first place
+        members.clear()
+        for key, value in pairs:
+            members.pop(key, None)
+            members[key] = value
+    return members
+
+
 _hooks = _Hooks()
 _encode = json.JSONEncoder(
     ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False, check_circular=False
 ).encode
-_SPACE: Final = " \t\n\r"
+SPACE: Final = " \t\n\r"
 
 
-def _said(error: json.JSONDecodeError) -> str:
+def said(error: json.JSONDecodeError, *, at: bool = True) -> str:
+    """What the scanner says, and ``at`` which character."""
     what = error.msg.removesuffix(" at")
-    return f"{what[:1].lower()}{what[1:]} at character {error.pos + 1}"
+    what = what[:1].lower() + what[1:]
+    return f"{what} at character {error.pos + 1}" if at else what
 
 
 def _is_too_deep(text: bytes) -> bool:
     depth = 0
-    for bracket in _STRINGS.sub(b"", text).translate(None, _NO_BRACKETS):
+    for bracket in STRINGS.sub(b"", text).translate(None, NO_BRACKETS):
         if bracket in b"[{":
             depth += 1
             if depth > MAX_DEPTH:

@@ -19,6 +19,7 @@ def header(name: bytes) -> bytes:
 
 HASH = b"79 LNK.sha256=" + b"ab" * 32 + b"\n"
 MOVE = header(b"PaxHeaders/x") + HASH.ljust(512, b"\0") + header(b"lnk-move-4.json")
+ZIP = b"PK\x03\x04\x14\0\n" + bytes(20) + b"SOUL.md\n"
 TAR = header(b"notes.txt") + b"hello\n"
 
 
@@ -56,6 +57,16 @@ TAR = header(b"notes.txt") + b"hello\n"
         (b'{"format": 4, "phase": "copy"}', "move", "manifest"),
         (b'{"files/a": "00"}', "move", "JSON"),
         (b'{"files/a": "00"}', "sealed", "JSON"),
+        (b"", "package", "nothing came"),
+        (b"Welcome!\n" + ZIP, "package", "9 bytes of text come first: a login banner?"),
+        (SEALED, "package", "it is sealed"),
+        (MOVE, "package", "a Move Stream, and no agent package: lnk-tar-verify"),
+        (TAR, "package", "a tar: unpack it"),
+        (gzip.compress(ZIP, mtime=0), "package", "gzip -d"),
+        (b'{"id": "agent-1"}', "package", "it is JSON"),
+        (ZIP.replace(b"\n", b"\r\n"), "package", "ssh -T"),
+        (b"PK\x03\x04".decode().encode("utf-16"), "package", "PowerShell"),
+        (ZIP[:8] + b"\xef\xbf\xbd" * 10, "package", "UTF-8"),
     ],
 )
 def test_a_known_accident_gets_its_hint(head: bytes, expected: Expected, hint: str) -> None:
@@ -74,6 +85,8 @@ def test_a_known_accident_gets_its_hint(head: bytes, expected: Expected, hint: s
         (b"hello", "move"),
         (bytes(4096), "sealed"),
         (b"one line\r\n", "move"),
+        (ZIP, "package"),
+        (b"hello", "package"),
     ],
 )
 def test_what_is_not_known_gets_none(head: bytes, expected: Expected) -> None:

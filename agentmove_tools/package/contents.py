@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agentmove_tools.large_json import names_in
 from agentmove_tools.package.events import Budget, Chat, Event, read_events
 from agentmove_tools.package.fields import checked_text, json_text, json_value, member, wrong_shape
 from agentmove_tools.package.front_matter import HEAD, FrontMatter, read_front_matter
@@ -25,7 +26,7 @@ from agentmove_tools.package.layout import (
     memory_date,
 )
 from agentmove_tools.package.names import Paths, check_path
-from agentmove_tools.package.secrets import read_names, written
+from agentmove_tools.package.secrets import read_names, secrets_text, written
 from agentmove_tools.package.session_names import (
     channel_and_user,
     scope_files,
@@ -35,11 +36,12 @@ from agentmove_tools.package.session_names import (
 from agentmove_tools.refusals import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from agentmove_tools.package.sources import Item, Source
 
 DEFAULT_PROFILE: Final = "default"
+_OF_CONFIG: Final = ("id", "name", "runtimeProfile", "accessStrategy", "limits")
 _FORMS: Final = 1 << 18  # bytes of events that are handed on at once
 
 
@@ -102,7 +104,6 @@ class Found:
     sizes: dict[str, int] = field(default_factory=dict)  # of memories, bytes
     chats: dict[str, Chat] = field(default_factory=dict)
     secrets: dict[str, list[str]] = field(default_factory=dict)  # scope -> names
-    access: list[str] = field(default_factory=list)
     warnings: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -239,7 +240,7 @@ class Package:
             self._warn(file.path, warning)
 
     def _config(self, file: File) -> Iterator[bytes]:
-        text, value = self._json(file)
+        text, value = self._json(file, _OF_CONFIG)
         name = FIELDS["config"]
         if not isinstance(value, dict):
             raise wrong_shape(file.path, name, "it is no object")
@@ -274,23 +275,29 @@ class Package:
         text, value = self._json(file)
         if not isinstance(value, dict | list):
             raise wrong_shape(file.path, FIELDS["access"], "it is no object and no list")
-        self.found.access = sorted(
-            key for key in value if isinstance(key, str) and 0 < key.find(":") < len(key) - 1
-        )
         yield text
+
+    def may_speak(self) -> list[str]:
+        """Each ``<channel>:<user>`` in the list of who may speak to the agent, sorted."""
+        found: set[str] = set()
+        for file in self.files:
+            if file.part == "access":
+                text = b"".join(self.content(file))
+                found |= {n for n in names_in(text) if 0 < n.find(":") < len(n) - 1}
+        return sorted(found)
 
     def _any_json(self, file: File) -> Iterator[bytes]:
         yield self._json(file)[0]
 
-    def _json(self, file: File) -> tuple[bytes, object]:
+    def _json(self, file: File, wanted: Collection[str] = ()) -> tuple[bytes, object]:
         name = FIELDS[file.part]
         text = json_text(file.items[0].pieces(), file.path, name)
-        return text, json_value(text, file.path, name)
+        return text, json_value(text, file.path, name, wanted=wanted)
 
     def _secrets(self, file: File) -> Iterator[bytes]:
         names: set[str] = set()
         for item in file.items:
-            text = json_text(item.pieces(), item.path, FIELDS["secrets"])
+            text = secrets_text(item.pieces(), item.path)
             read = read_names(text, item.path)
             names |= read.all
             if read.entered and not self._source.is_folder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Final
 
-from agentmove_tools import canonical
+from agentmove_tools import canonical, large_json
 from agentmove_tools.package.fields import (
     check_no_nul,
     of_json,
@@ -25,6 +25,7 @@ LAST_TIME: Final = 9_224_318_015_999_999
 
 _FIELD: Final = "message"
 _TYPES: Final = frozenset(TYPES)
+_MEMBERS: Final = ("id", "type", "ts", "data")
 _TORN: Final = "its last line was cut short, as by a crash"
 _TORN_HINT: Final = "--drop-torn-line leaves it out"
 
@@ -33,7 +34,8 @@ class Event:
     """One event of a session, checked.
 
     ``id`` is unique in its chat. ``type`` is one of ``TYPES``. ``ts``: milliseconds since 1970.
-    ``value``: the whole event, as ``canonical.parse`` gives it. ``line``: its number in the file.
+    ``value``: the whole event, as ``canonical.parse`` gives it; of a large one the
+    ``large_json.outline`` with these members and its data. ``line``: its number in the file.
     """
 
     __slots__ = ("id", "line", "ts", "type", "value")
@@ -129,7 +131,10 @@ def read_events(
             why = f"there are more than {MAX_EVENTS} events"
             raise Refusal("package-entries", why, path=path.encode(), place=f"line {number}")
         try:
-            if forms:
+            if len(line) > canonical.LARGE:
+                value = large_json.outline(line, _MEMBERS)
+                form = large_json.form(line) if forms else b""
+            elif forms:
                 value, form = canonical.value_and_form(line)
             else:
                 value = canonical.parse(line)
@@ -199,16 +204,15 @@ def _compare_repeats(pieces: Iterable[bytes], path: str, again: set[int]) -> Non
     ids: dict[int, str] = {}
     for number, (line, _) in enumerate(lines_of(pieces, path), 1):
         try:
-            value, form = canonical.value_and_form(line)
+            event_id = _id_of(line)
         except Refusal:
             return  # the line cut short, which was left out
-        event_id = value["id"] if isinstance(value, dict) else None
-        if not isinstance(event_id, str) or hash(event_id) not in again:
+        if hash(event_id) not in again:
             continue
         if ids.setdefault(hash(event_id), event_id) != event_id:
             # Python's hash of a text is keyed anew in each process, so this does not come twice.
             raise MachineError("two event IDs have the same hash: run it again", path=path)
-        digest = hashlib.blake2b(form, digest_size=16).digest()
+        digest = hashlib.blake2b(canonical.canonical(line), digest_size=16).digest()
         if known.setdefault(event_id, digest) != digest:
             why = "an event with its id and another content comes before it"
             raise Refusal(
@@ -219,6 +223,12 @@ def _compare_repeats(pieces: Iterable[bytes], path: str, again: set[int]) -> Non
                 field="message.id",
                 line=number,
             )
+
+
+def _id_of(line: bytes) -> str:
+    large = len(line) > canonical.LARGE
+    value = large_json.outline(line, _MEMBERS) if large else canonical.parse(line)
+    return str(value["id"]) if isinstance(value, dict) else ""
 
 
 def _torn(path: str, number: int) -> Refusal:

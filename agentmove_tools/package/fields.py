@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import codecs
+import re
 from typing import TYPE_CHECKING, Final
 
-from agentmove_tools import canonical
+from agentmove_tools import canonical, large_json
 from agentmove_tools.package.limits import MAX_JSON
 from agentmove_tools.refusals import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 _LONGEST_KEY: Final = 40  # characters of a key that an error shows
 _ESCAPED_NUL: Final = b"\\u0000"
+_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*+\\u0000")
 
 
 def checked_text(pieces: Iterable[bytes], path: str, field: str) -> Iterator[bytes]:
@@ -43,25 +45,30 @@ def checked_text(pieces: Iterable[bytes], path: str, field: str) -> Iterator[byt
             raise _refusal("field-encoding", path, field, line) from None
 
 
-def json_text(pieces: Iterable[bytes], path: str, field: str) -> bytes:
-    """The whole text of a JSON file. Raises ``Refusal`` (field-json) when it is too long."""
+def json_text(pieces: Iterable[bytes], path: str, field: str, *, longest: int = MAX_JSON) -> bytes:
+    """The whole text of a JSON file. Raises ``Refusal`` (field-json) over ``longest`` bytes."""
     held: list[bytes] = []
     size = 0
     for piece in pieces:
         held.append(piece)
         size += len(piece)
-        if size > MAX_JSON:
-            raise too_long(path, field)
+        if size > longest:
+            raise too_long(path, field, longest=longest)
     return held[0] if len(held) == 1 else b"".join(held)
 
 
-def json_value(text: bytes, path: str, field: str, *, line: int | None = None) -> object:
-    """The value of a JSON text that a database can hold.
+def json_value(
+    text: bytes, path: str, field: str, *, wanted: Collection[str] = (), line: int | None = None
+) -> object:
+    """The value of a JSON text that a database can hold; the ``outline`` of a large one.
 
     Raises ``Refusal`` (field-json, field-encoding, field-surrogate, field-nul).
     """
     try:
-        value = canonical.parse(text)
+        if len(text) > canonical.LARGE:
+            value = large_json.outline(text, wanted)
+        else:
+            value = canonical.parse(text)
     except Refusal as refusal:
         raise of_json(refusal, path, field, line=line) from None
     check_no_nul(text, value, path, field, line=line)
@@ -85,10 +92,9 @@ def check_no_nul(
     text: bytes, value: object, path: str, field: str, *, line: int | None = None
 ) -> None:
     """Raise ``Refusal`` (field-nul) where a string or a key of ``text``'s value holds a NUL."""
-    if _ESCAPED_NUL in text:  # or a backslash that is escaped, and u0000 behind it
-        where = _nul_in(value, field)
-        if where is not None:
-            raise _refusal("field-nul", path, where, line)
+    if _ESCAPED_NUL in text and _NUL.search(text):
+        # in a large text, or below a key that comes again, it may be nowhere in the value
+        raise _refusal("field-nul", path, _nul_in(value, field) or field, line)
 
 
 def _nul_in(value: object, field: str) -> str | None:
@@ -126,9 +132,9 @@ def wrong_shape(path: str, field: str, why: str, *, line: int | None = None) -> 
     return _refusal("field-json", path, field, line, why)
 
 
-def too_long(path: str, field: str, *, line: int | None = None) -> Refusal:
+def too_long(path: str, field: str, *, longest: int = MAX_JSON, line: int | None = None) -> Refusal:
     """The refusal of JSON that is over the limit."""
-    return _refusal("field-json", path, field, line, f"it is longer than {MAX_JSON >> 20} MiB")
+    return _refusal("field-json", path, field, line, f"it is longer than {longest >> 20} MiB")
 
 
 def _refusal(code: str, path: str, field: str, line: int | None, why: str = "") -> Refusal:

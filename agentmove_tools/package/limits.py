@@ -10,5 +10,6 @@ MAX_FOLDERS: Final = 20_000  # those that are there only because something lies 
 MAX_UNPACKED: Final = 128 << 20  # bytes of all contents together
 MAX_EVENTS: Final = 1_000_000  # of all sessions together
 MAX_JSON: Final = 10 << 20  # bytes of one JSON file, or of one event's line
+MAX_SECRETS: Final = 1 << 20  # bytes of one file of secrets
 MAX_PATH: Final = 4096  # bytes of a path in UTF-8, as in a Move Stream
 MAX_FRONT_MATTER: Final = 64 << 10  # bytes from the opening --- to the closing one

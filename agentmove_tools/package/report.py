@@ -49,7 +49,7 @@ def report_of(package: Package, archive: Archive) -> dict[str, object]:
             for path, chat in found.chats.items()
         ],
         "events": sum(chat.events for chat in found.chats.values()),
-        "access": found.access,
+        "access": package.may_speak(),
         "pending_secrets": found.secrets,
         **passed_over(package),
     }

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agentmove_tools.canonical import form_of
-from agentmove_tools.package.fields import json_value, wrong_shape
+from agentmove_tools.package.fields import json_text, json_value, wrong_shape
+from agentmove_tools.package.limits import MAX_SECRETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,6 +30,11 @@ class Names(NamedTuple):
     def all(self) -> frozenset[str]:
         """Every name."""
         return self.entered | self.pending
+
+
+def secrets_text(pieces: Iterable[bytes], path: str) -> bytes:
+    """The whole text of a file of secrets. Raises ``Refusal`` (field-json) over 1 MiB."""
+    return json_text(pieces, path, _FIELD, longest=MAX_SECRETS)
 
 
 def read_names(text: bytes, path: str) -> Names:

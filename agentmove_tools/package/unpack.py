@@ -24,7 +24,7 @@ from agentmove_tools.package.events import Budget, Chat, Event, read_events
 from agentmove_tools.package.existing import Existing, in_folder
 from agentmove_tools.package.layout import ON_REQUEST
 from agentmove_tools.package.report import passed_over
-from agentmove_tools.package.secrets import read_names, with_pending
+from agentmove_tools.package.secrets import read_names, secrets_text, with_pending
 from agentmove_tools.refusals import MachineError, Refusal, UsageError
 from agentmove_tools.stream.paths import FILE
 
@@ -307,7 +307,7 @@ class _Update:
     ) -> tuple[bool, set[str]]:
         """Add names to the folder's own files of a scope; what is pending there then."""
         try:
-            texts = [b"".join(item.pieces()) for item in own]
+            texts = [secrets_text(item.pieces(), item.path) for item in own]
             read = [read_names(text, item.path) for text, item in zip(texts, own, strict=True)]
             entered = frozenset[str]().union(*(each.entered for each in read))
             listed = frozenset[str]().union(*(each.pending for each in read))
@@ -344,8 +344,8 @@ class _Update:
 
     def _drop_pending(self, stage: Stage, items: list[Item]) -> Iterator[tuple[bytes, Part]]:
         for item in items:
-            text = b"".join(item.pieces())
             try:
+                text = secrets_text(item.pieces(), item.path)
                 if not read_names(text, item.path).entered:
                     yield self._existing.raw(item.path), "secrets"
                     continue
