@@ -55,7 +55,11 @@ def command(
     if not folder:
         raise UsageError("FOLDER is empty: a variable that is not set?")
     with open_output(output, binary=True, what="an agent package") as sink:
-        source = FolderSource(open_folder(os.fsencode(folder)), identities=sink.identities)
+        try:
+            root = open_folder(os.fsencode(folder))
+        except NotADirectoryError:
+            raise UsageError(f"{folder} is a file: name a folder") from None
+        source = FolderSource(root, identities=sink.identities)
         package = Package(source, options)
         pieces = pack(package)
         tell(_NAME, package)

@@ -25,7 +25,8 @@ DropTornLine: TypeAlias = Annotated[
 Strict: TypeAlias = Annotated[
     bool,
     typer.Option(
-        "--strict", help="Refuse paths that a package has no place for, and values of secrets."
+        "--strict",
+        help="Refuse paths that a package has no place for, and secrets' values in a package.",
     ),
 ]
 
@@ -57,7 +58,8 @@ def wanted(values: list[str] | None) -> frozenset[Part]:
     asked = {name.strip() for value in values or () for name in value.split(",")}
     unknown = sorted(asked.difference(ON_REQUEST))
     if unknown:
-        raise UsageError(f"--with takes {' and '.join(ON_REQUEST)}, not {unknown[0]}")
+        given = repr(unknown[0]) if unknown[0] else "nothing"
+        raise UsageError(f"--with takes {' and '.join(ON_REQUEST)}, not {given}")
     return frozenset(part for part in ON_REQUEST if part in asked)
 
 
@@ -69,11 +71,16 @@ def check_external_id(external_id: str | None) -> None:
 
 def tell(name: str, package: Package) -> None:
     """Write the warnings, and the paths that were left out, to standard error."""
+    from agentmove_tools.package.layout import ON_REQUEST  # noqa: PLC0415 (not for --help)
+
     for path, warnings in sorted(package.found.warnings.items()):
         for warning in warnings:
             say(name, f"warning: {path}: {warning}")
     for path in package.unknown:
         say(name, f"left out: {path}: a package has no place for it")
+    for each in package.passed_over:
+        if each.part in ON_REQUEST:
+            say(name, f"left out: {each.path}: {each.why}")
 
 
 def print_not_taken(report: dict[str, Any]) -> None:

@@ -146,18 +146,30 @@ def _empty_files(fd: int) -> bytes | None:
 
 
 class Folders:
-    """The folders below one root, opened or made as they are needed, the last ones kept open."""
+    """The folders below one root, opened or made as they are needed, the last ones kept open.
 
-    def __init__(self, root: int, *, mode: int = 0o700) -> None:
+    Those that are made have ``mode``, less the umask, and belong to ``owner``, user and group.
+    ``replace``: what is no folder gives way to one that is made.
+    """
+
+    def __init__(
+        self,
+        root: int,
+        *,
+        mode: int = 0o700,
+        owner: tuple[int, int] | None = None,
+        replace: bool = True,
+    ) -> None:
         self._root = root
         self._mode = mode
+        self._owner = owner
+        self._replace = replace
         self._open: dict[bytes, int] = {}
 
     def get(self, path: bytes, *, make: bool) -> int:
         """The descriptor of the folder ``path`` ("" is the root); it stays this object's.
 
-        With ``make``, folders on the way are made, and what is no folder there gives way.
-        Raises ``OSError``.
+        With ``make``, folders on the way are made. Raises ``OSError``.
         """
         if not path:
             return self._root
@@ -208,10 +220,12 @@ class Folders:
             if not make:
                 raise
         except OSError as error:
-            if not make or error.errno not in (errno.ENOTDIR, errno.ELOOP):
+            if not (make and self._replace and error.errno in NO_FOLDER):
                 raise
             os.unlink(name, dir_fd=above)
         os.mkdir(name, self._mode, dir_fd=above)
+        if self._owner is not None:
+            os.chown(name, *self._owner, dir_fd=above, follow_symlinks=False)
         return os.open(name, OPEN_FOLDER, dir_fd=above)
 
     def _forget_first(self) -> None:

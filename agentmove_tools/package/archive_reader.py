@@ -538,6 +538,11 @@ def _hint(data: bytes) -> str | None:
     """Tell of an accident that may have damaged the archive."""
     if data.startswith(LOCAL):
         return hint_of_damage(data)
+    first, end = data.find(LOCAL, 0, _HEAD), data.rfind(END)
+    if first > 0 and len(data) - end >= _END_RECORD.size:
+        *_, size, start, _ = _END_RECORD.unpack_from(data, end)
+        if end - size - start != first:  # it was cut at its front, and nothing was put there
+            return None
     return hint_for(data[:_HEAD], "package")
 
 

@@ -62,7 +62,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What is read out of ``agent.config.json``; ``id`` is None where it has none."""
+    """What is read out of ``agent.config.json``; ``id`` may be the one that was told instead."""
 
     id: str | None = None
     name: str | None = None
@@ -120,7 +120,8 @@ class Package:
     def __init__(self, source: Source, options: Options) -> None:
         self._source = source
         self.options = options
-        self.unknown: list[str] = sorted(source.passed_over())
+        self.unknown: list[str] = []
+        self._rest: list[Item] = []
         self.passed_over: list[PassedOver] = []
         self.found = Found()
         self._budget = Budget()
@@ -140,7 +141,7 @@ class Package:
         }
         self.files = self._survey(source.items())
         if options.strict and self.unknown:
-            raise Refusal("package-path", PASSED_OVER["unknown"], path=_raw(self.unknown[0]))
+            raise Refusal("package-path", "--strict", path=_raw(self.unknown[0]))
 
     # -- paths
 
@@ -154,11 +155,14 @@ class Package:
             part, skill = layout.place(item.path)
             if part == "unknown":
                 self.unknown.append(item.path)
+                self._rest.append(item)
             elif part in PASSED_OVER:
                 self.passed_over.append(PassedOver(item.path, part, PASSED_OVER[part]))
+                self._rest.append(item)
             elif part in ON_REQUEST and part not in self.options.wanted:
                 why = f"only with --with {part}"
                 self.passed_over.append(PassedOver(item.path, part, why))
+                self._rest.append(item)
             elif part == "session":
                 _add_session(sessions, item)
             elif part == "secrets":
@@ -176,6 +180,7 @@ class Package:
         for scope, parts in secrets.items():
             path = SECRETS + names_of_scopes[scope]
             files.append(File(path, "secrets", False, tuple(parts), scope=scope))
+        self.unknown += self._source.passed_over()
         self.unknown.sort()
         files.sort(key=lambda file: file.path)
         self._check_paths(files)
@@ -203,6 +208,16 @@ class Package:
                 deque(self.events(file, forms=False), maxlen=0)
             else:
                 deque(self.content(file), maxlen=0)
+        self.check_rest()
+
+    def check_rest(self) -> None:
+        """Check what is in an archive and no part of the package: it could be damaged too.
+
+        Raises ``Refusal`` (package-damaged).
+        """
+        if not self._source.is_folder:
+            for item in self._rest:
+                deque(item.pieces(), maxlen=0)
 
     def begin(self) -> None:
         """Begin to read the parts, each once; what an earlier reading found is forgotten."""
@@ -248,7 +263,7 @@ class Package:
         if limits is not None and not isinstance(limits, dict):
             raise wrong_shape(file.path, f"{name}.limits", "its limits are no object")
         config = Config(
-            id=member(value, "id", file.path, name) or None,
+            id=member(value, "id", file.path, name) or self.options.external_id,
             name=member(value, "name", file.path, name),
             profile=member(value, "runtimeProfile", file.path, name) or DEFAULT_PROFILE,
             access_strategy=member(value, "accessStrategy", file.path, name),
@@ -259,7 +274,7 @@ class Package:
 
     def _check_id(self, config: Config, path: str) -> None:
         told = self.options.external_id
-        if config.id is None and told is None:
+        if config.id is None:
             raise Refusal(
                 "agent-id",
                 "it has no id",
@@ -267,7 +282,7 @@ class Package:
                 field="agent.config.id",
                 hint="give it one, or tell with --external-id under which it is imported",
             )
-        if None not in (config.id, told) and config.id != told:
+        if told not in (None, config.id):
             why = "its id is not the one that --external-id names"
             raise Refusal("agent-id", why, path=path.encode(), field="agent.config.id")
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from agentmove_tools.package.fields import json_text, json_value
 from agentmove_tools.package.folder import FolderSource
-from agentmove_tools.package.layout import PASSED_OVER, SECRETS, SESSIONS, Layout
+from agentmove_tools.package.layout import CONFIG, FIELDS, PASSED_OVER, SECRETS, SESSIONS, Layout
+from agentmove_tools.package.names import caseless
 from agentmove_tools.package.session_names import (
     channel_and_user,
     scope_files,
@@ -41,6 +43,7 @@ class Existing:
         self.paths: dict[str, Part] = {}
         self.sessions: dict[tuple[str, str], Item] = {}
         self.secrets: dict[str, list[Item]] = {}
+        self._config: Item | None = None
         for item in items:
             part = layout.place(item.path).part
             if part in PASSED_OVER:
@@ -52,7 +55,21 @@ class Existing:
                 elif part == "secrets":
                     scope = scope_of(item.path[len(SECRETS) :], item.path)
                     self.secrets.setdefault(scope, []).append(item)
+                elif part == "config":
+                    self._config = item
                 self.paths[item.path] = part
+
+    def agent_id(self) -> str | None:
+        """The ID in the folder's own configuration, None where there is none to read."""
+        if self._config is None:
+            return None
+        try:
+            text = json_text(self._config.pieces(), CONFIG, FIELDS["config"])
+            value = json_value(text, CONFIG, FIELDS["config"], wanted=("id",))
+        except Refusal:
+            return None
+        found = value.get("id") if isinstance(value, dict) else None
+        return found if isinstance(found, str) and found else None
 
     def close(self) -> None:
         """Close the folders that were kept open."""
@@ -68,8 +85,15 @@ class Existing:
         A chat or a scope that the folder lacks gets a name that none of its files has on any disk.
         """
         files = list(files)
-        chats = session_files({*self.sessions, *(f.chat for f in files if f.part == "session")})
-        scopes = scope_files({*self.secrets, *(f.scope for f in files if f.part == "secrets")})
+        names = [path.rpartition("/") for path in self.paths]
+        chats = session_files(
+            {f.chat for f in files if f.part == "session"} - self.sessions.keys(),
+            taken={caseless(name) for above, _, name in names if above + "/" == SESSIONS},
+        )
+        scopes = scope_files(
+            {f.scope for f in files if f.part == "secrets"} - self.secrets.keys(),
+            taken={caseless(name) for above, _, name in names if above + "/" == SECRETS},
+        )
         targets: dict[str, str] = {}
         for file in files:
             if file.part == "session":

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from agentmove_tools.package.names import caseless
+from agentmove_tools.package.names import caseless, composed
 from agentmove_tools.refusals import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
 SHARED: Final = "shared"
 AGENT: Final = "agent"
@@ -73,19 +73,22 @@ def _bytes_of(encoded: str) -> bytes:
     return bytes.fromhex(encoded.replace("%", ""))
 
 
-def session_files(chats: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-    """The file name of each chat, by channel and user."""
+def session_files(
+    chats: Iterable[tuple[str, str]], *, taken: Collection[str] = ()
+) -> Mapping[tuple[str, str], str]:
+    """The file name of each chat, by channel and user; none is ``caseless`` one of ``taken``."""
     return _distinct(
         chats,
+        taken,
         lambda chat, level: (
             f"{_encoded(chat[0], _IN_CHANNEL, level)}:{_encoded(chat[1], _ALWAYS, level)}{_JSONL}"
         ),
     )
 
 
-def scope_files(scopes: Iterable[str]) -> Mapping[str, str]:
-    """The file name of each scope of secrets."""
-    return _distinct(scopes, _scope_file)
+def scope_files(scopes: Iterable[str], *, taken: Collection[str] = ()) -> Mapping[str, str]:
+    """The file name of each scope of secrets; none is ``caseless`` one of ``taken``."""
+    return _distinct(scopes, taken, _scope_file)
 
 
 def _scope_file(scope: str, level: int) -> str:
@@ -94,26 +97,35 @@ def _scope_file(scope: str, level: int) -> str:
     return _USER + _encoded(scope.removeprefix(_USER), _ALWAYS, level) + _JSON
 
 
-def _distinct(keys: Iterable[_Key], named: Callable[[_Key, int], str]) -> Mapping[_Key, str]:
+def _distinct(
+    keys: Iterable[_Key], taken: Collection[str], named: Callable[[_Key, int], str]
+) -> Mapping[_Key, str]:
     """Names that differ on every disk; where two would meet, both are encoded more widely."""
     names: dict[_Key, str] = {}
     left = list(keys)
-    for level in range(3):
+    for level in range(4):
         groups: dict[str, list[_Key]] = {}
         for key in left:
             names[key] = named(key, level)
             groups.setdefault(caseless(names[key]), []).append(key)
-        left = [key for group in groups.values() if len(group) > 1 for key in group]
+        left = [
+            key
+            for name, group in groups.items()
+            if len(group) > 1 or name in taken
+            for key in group
+        ]
     return names
 
 
 def _encoded(text: str, special: re.Pattern[str], level: int) -> str:
-    """Percent-encode what must be; from level 1 on capitals too, then all that is not ASCII."""
+    """Percent-encode what must be; from level 1 capitals too, then what is not ASCII, then all."""
+    if composed(text) != text:  # a reader would compose what is not encoded
+        level = max(level, 2)
     if level == 0:
         return special.sub(lambda found: _encode(found.group()), text)
     return "".join(
         _encode(c)
-        if special.match(text, at) or c.casefold() != c or (level > 1 and c > "\x7f")
+        if special.match(text, at) or c.casefold() != c or (level > 1 and c > "\x7f") or level > 2
         else c
         for at, c in enumerate(text)
     )

@@ -22,7 +22,8 @@ from agentmove_tools.disk.workplace import TREE, Workplace
 from agentmove_tools.package.contents import File, Package, joined
 from agentmove_tools.package.events import Budget, Chat, Event, read_events
 from agentmove_tools.package.existing import Existing, in_folder
-from agentmove_tools.package.layout import ON_REQUEST
+from agentmove_tools.package.layout import CONFIG, ON_REQUEST
+from agentmove_tools.package.names import caseless
 from agentmove_tools.package.report import passed_over
 from agentmove_tools.package.secrets import read_names, secrets_text, with_pending
 from agentmove_tools.refusals import MachineError, Refusal, UsageError
@@ -119,7 +120,7 @@ def unpack(package: Package, folder: bytes, options: UnpackOptions) -> Unpacked:
     except NotADirectoryError:
         raise UsageError(f"{shown} is a file: name a folder") from None
     try:
-        there = os.listdir(root)
+        there = [name for name in os.listdir(root) if os.fsencode(name) != _INSIDE]
         if there and not options.update:
             hint = "--update writes what differs, and --delete takes out what the package lacks"
             raise UsageError(f"{shown} is there already, and not empty", hint=hint)
@@ -172,6 +173,7 @@ def _write_all(package: Package, tree: int) -> None:
             else:
                 behind.flush()
                 stage.put(staged, chain(held, more))
+        package.check_rest()
         behind.flush()
     finally:
         behind.stop()
@@ -188,14 +190,15 @@ class _Update:
         self._report = Unpacked(package)
         self._existing = Existing(root)
         self._targets = self._existing.targets(package.files)
-        self._folders = Folders(root, mode=0o777)
+        self._owner = _owner(root)
+        self._folders = Folders(root, mode=0o777, owner=self._owner, replace=False)
         self._changed: list[bytes] = []
         self._umask_less = _less_umask()
 
     def run(self) -> Unpacked:
         """Stage all that differs, then put it in place."""
         with Workplace(self._root, _INSIDE, busy=_BUSY) as work:
-            stage = Stage(work.tree, fresh=True, owner=_owner(self._root), folder_mode=0o777)
+            stage = Stage(work.tree, fresh=True, owner=self._owner, folder_mode=0o777)
             try:
                 self._package.begin()
                 for file in self._package.files:
@@ -203,6 +206,8 @@ class _Update:
                         self._stage_secrets(stage, file)
                     else:
                         self._stage_file(stage, file)
+                self._package.check_rest()
+                self._check_agent()
                 removed = self._stage_removals(stage)
             finally:
                 stage.close()
@@ -218,6 +223,14 @@ class _Update:
         self._existing.close()
         _count_passed_over(self._package, self._report)
         return self._report
+
+    def _check_agent(self) -> None:
+        """See that the folder is no other agent's: two agents' conversations would mix."""
+        own = self._existing.agent_id()
+        if own is not None and own != self._package.found.config.id:
+            why = "the folder is another agent's"
+            hint = "unpack it into a folder of its own"
+            raise Refusal("agent-id", why, path=CONFIG.encode(), field="agent.config.id", hint=hint)
 
     # -- staging
 
@@ -329,18 +342,37 @@ class _Update:
         """What is to go; of secrets only the names without a value, so their files may change."""
         if not self._options.delete:
             return []
-        kept = set(self._targets.values())
+        targets = set(self._targets.values())
+        kept = {caseless(path): path for path in targets}
         removed: list[tuple[bytes, Part]] = []
         for path, part in self._existing.paths.items():
-            if part == "secrets" or path in kept:
+            if part == "secrets" or path in targets:
                 continue
-            if part not in ON_REQUEST or part in self._package.options.wanted:
+            if part in ON_REQUEST and part not in self._package.options.wanted:
+                continue
+            # on a disk that ignores case, one of the package's files may be called so
+            other = kept.get(caseless(path))
+            if other is None or not self._are_one(path, other):
                 removed.append((self._existing.raw(path), part))
         scopes = {file.scope for file in self._package.files if file.part == "secrets"}
         for scope, items in self._existing.secrets.items():
             if scope not in scopes:
                 removed += self._drop_pending(stage, items)
         return removed
+
+    def _are_one(self, path: str, other: str) -> bool:
+        found = [self._identity(self._existing.raw(name)) for name in (path, other)]
+        return found[0] == found[1]
+
+    def _identity(self, path: bytes) -> tuple[int, int] | None:
+        fd = self._open(path)
+        if fd is None:
+            return None
+        try:
+            info = os.fstat(fd)
+            return info.st_dev, info.st_ino
+        finally:
+            os.close(fd)
 
     def _drop_pending(self, stage: Stage, items: list[Item]) -> Iterator[tuple[bytes, Part]]:
         for item in items:
