@@ -88,6 +88,38 @@ def test_a_move_is_the_same_in_every_locale(here: Path, tool: RunTool) -> None:
         assert _moved(tool, here, {**plain, **env}) == expected, env
 
 
+def test_a_package_is_the_same_in_every_locale(here: Path, tool: RunTool) -> None:
+    """Its bytes, the folder that it becomes, and every word that the tools say of it."""
+    (here / "ada").mkdir()
+    for path, text in {
+        "SOUL.md": "größe",
+        "agent.config.json": '{"id": "ä1", "name": "Zoë 🎉"}',
+        "memory/日本語/ключ.md": "x",
+        "skills/schlüssel/größe": "x",
+        "skills/schlüssel/SKILL.md": "no front matter",
+        "data/sessions/web:Zoë.jsonl": '{"id":"é","type":"user","ts":1,"data":{"text":"🎉"}}\n',
+        "data/secrets/user-é.json": '["schlüssel"]',
+        "größe.txt": "unknown",
+    }.items():
+        put(here / "ada", path, text)
+
+    def moved(env: dict[str, str]) -> tuple[Snapshot, list[bytes]]:
+        packed = tool("agentfy-pack", "ada", env=env, cwd=here)
+        verified = tool("agentfy-verify", "--report", stdin=packed.stdout, env=env)
+        out = here / "heim größe"
+        unpacked = tool("agentfy-unpack", out, stdin=packed.stdout, env=env)
+        assert (packed.returncode, verified.returncode, unpacked.returncode) == (0, 0, 0)
+        found = snapshot(out)
+        take_away(out)
+        every = (packed, verified, unpacked)
+        return found, [text for done in every for text in (done.stdout, done.stderr)]
+
+    expected = moved({"LC_ALL": "C.UTF-8"})
+    assert "data/sessions/web:Zoë.jsonl".encode() in expected[0]
+    for env in ({"LC_ALL": "C"}, {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0"}):
+        assert moved(env) == expected, env
+
+
 @pytest.mark.parametrize("locale", ["C", "POSIX", "C.UTF-8", "tr_TR.UTF-8", "no_SUCH"])
 def test_a_refusal_is_the_same_in_every_locale(here: Path, tool: RunTool, locale: str) -> None:
     """A name that is no UTF-8 is shown escaped, one that is as it is, whatever the terminal."""

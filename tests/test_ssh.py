@@ -17,6 +17,7 @@ from typing import Final
 
 import pytest
 
+from tests.cli.agents import VALUE, make_agent
 from tests.conftest import ROOT, clean_environment, lacking
 from tests.home.builder import (
     File,
@@ -252,6 +253,20 @@ def test_a_move_to_a_machine_that_held_the_agent_before(box: Box) -> None:
     _is_moved(box)
     assert (box.there / "agent/.env").read_text() == "SECRET=1"
     assert (box.there / "agent/logs/a").read_text() == "log"
+
+
+def test_a_package_goes_and_comes(box: Box) -> None:
+    """Out of a folder here into one there, and what was added there comes back into it."""
+    make_agent(box.here / ".agent")
+    done = box.shell(
+        "agentfy-pack .agent | agentfy-verify | ssh box agentfy-unpack agent > report &&"
+        " ssh box 'echo more > agent/memory/more.md; agentfy-pack agent'"
+        " | agentfy-unpack --update .agent"
+    )
+    assert done.returncode == 0, done.stderr
+    assert (box.here / ".agent/memory/more.md").read_text() == "more\n"
+    assert VALUE in (box.here / ".agent/data/secrets/agent.json").read_text()
+    assert VALUE not in (box.there / "agent/data/secrets/agent.json").read_text()
 
 
 def test_a_refusal_at_the_other_end_is_seen_here(box: Box) -> None:
