@@ -2,7 +2,7 @@
 
 What Python makes of a dense text takes twenty times the text's own size. Here a text is cut at
 commas, each piece is closed with the brackets that are open at its end and opened with those that
-are open at its start, and the scanner of ``canonical`` reads it as a text of its own. The pieces
+are open at its start, and the scanner of ``json_values`` reads it as a text of its own. The pieces
 hold if and only if the whole does.
 """
 
@@ -15,7 +15,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from agentmove_tools.canonical import (
+from agentmove_tools.json_values import (
     MAX_DEPTH,
     NO_BRACKETS,
     NOT_UTF8,
@@ -31,6 +31,8 @@ from agentmove_tools.canonical import (
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
+
+LARGE: Final = 1 << 20  # bytes of a text from which on it is worth it
 
 _WINDOW: Final = 1 << 18
 _PIECE: Final = 1 << 20

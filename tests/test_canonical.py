@@ -11,18 +11,16 @@ from typing import Final
 
 import pytest
 
-from agentmove_tools import canonical as module
+from agentmove_tools import canonical as canonical_module
+from agentmove_tools import json_values
 from agentmove_tools.canonical import (
-    MAX_DEPTH,
     MAX_LINE,
-    LongInteger,
     canonical,
     canonical_lines,
-    form_of,
     hash_lines,
     is_canonical,
-    parse,
 )
+from agentmove_tools.json_values import MAX_DEPTH, LongInteger, form_of, parse
 from agentmove_tools.refusals import Refusal
 from tests.conftest import VECTORS
 
@@ -372,7 +370,7 @@ def test_a_line_that_never_ends_is_refused() -> None:
 @pytest.mark.parametrize("end", [b"\n", b""])
 def test_the_longest_line_is_taken(monkeypatch: pytest.MonkeyPatch, end: bytes) -> None:
     """One byte more is refused; the count starts again at each line."""
-    monkeypatch.setattr(module, "MAX_LINE", 1_000_000)
+    monkeypatch.setattr(canonical_module, "MAX_LINE", 1_000_000)
     line = b'"' + b"a" * 999_998 + b'"'
     data = b"1\n" + line + b"\n" + line + end
     assert [form for _, form, _ in lines_of(data)] == [b"1", line, line]
@@ -411,7 +409,7 @@ def test_what_one_text_needs_is_forgotten_for_the_next() -> None:
     for odd in (b"1e-7", b"8" * 5000, b"[1e-7", b"1e-7 " + b"8" * 5000):
         with suppress(Refusal):
             canonical(odd)
-        assert module._hooks.small or module._hooks.long
+        assert json_values._hooks.small or json_values._hooks.long
         assert canonical(b'{"b":"1e-07","a":0.5}') == b'{"a":0.5,"b":"1e-07"}'
-        assert not module._hooks.small
-        assert not module._hooks.long
+        assert not json_values._hooks.small
+        assert not json_values._hooks.long

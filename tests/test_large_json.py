@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from agentmove_tools import canonical, large_json
+from agentmove_tools import json_values, large_json
+from agentmove_tools.canonical import canonical
 from agentmove_tools.refusals import Refusal
 
 MEMBERS = ("id", "type", "ts", "data")
@@ -15,9 +16,9 @@ WHOLE = 2 << 20
 
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut texts every few bytes, and let ``canonical`` read every text by itself."""
+    """Cut texts every few bytes, and let ``canonical`` read every text whole."""
     monkeypatch.setattr(large_json, "_WINDOW", 8)
-    monkeypatch.setattr(canonical, "LARGE", 1 << 40)
+    monkeypatch.setattr(large_json, "LARGE", 1 << 40)
 
 
 @pytest.mark.parametrize(
@@ -47,13 +48,13 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_text_has_the_form_that_it_has_in_one_reading(text: bytes) -> None:
     """Wherever it is cut: in what is nested, in front of a closing bracket, in a key's value."""
     try:
-        whole = canonical.canonical(text)
+        whole = canonical(text)
     except Refusal:
         with pytest.raises(Refusal):
             large_json.form(text)
         return
     assert large_json.form(text) == whole
-    assert canonical.form_of(canonical.parse(large_json.form(text))) == whole
+    assert json_values.form_of(json_values.parse(large_json.form(text))) == whole
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_what_is_no_value_is_refused(
 ) -> None:
     """Cut in pieces that would each hold, the whole is refused as it is in one reading."""
     with pytest.raises(Refusal) as whole:
-        canonical.parse(text)
+        json_values.parse(text)
     with pytest.raises(Refusal) as caught:
         read(text)
     assert caught.value.code == whole.value.code == "canon-json"
@@ -158,13 +159,13 @@ def test_memory_goes_by_the_window(monkeypatch: pytest.MonkeyPatch, unit: bytes)
         assert tracemalloc.get_traced_memory()[1] < 4 * WHOLE
     finally:
         tracemalloc.stop()
-    assert form == canonical.canonical(text)
+    assert form == canonical(text)
 
 
 def test_a_large_text_is_read_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """``canonical`` hands over what is large, and the form is the same."""
     text = b'{"b":[1, 2, 3],"a":"x"}'
-    small = canonical.canonical(text)
-    monkeypatch.setattr(canonical, "LARGE", 4)
-    monkeypatch.setattr(canonical, "parse", None)
-    assert canonical.canonical(text) == small == b'{"a":"x","b":[1,2,3]}'
+    small = canonical(text)
+    monkeypatch.setattr(large_json, "LARGE", 4)
+    monkeypatch.setattr(json_values, "parse", None)
+    assert canonical(text) == small == b'{"a":"x","b":[1,2,3]}'

@@ -60,7 +60,7 @@ _UNICODE_PATH: Final = 0x7075
 
 _FULL_16: Final = 0xFFFF
 _FULL_32: Final = 0xFFFFFFFF
-_LONGEST_COMMENT: Final = 0xFFFF
+LONGEST_END: Final = 22 + 0xFFFF  # bytes of an end record with its comment
 _UNIX: Final = (3, 19)  # what made the entry: UNIX, and macOS
 _DOS_FOLDER: Final = 0x10
 
@@ -209,6 +209,7 @@ class Archive:
         paths = Paths()
         backslashes = not any("/" in record.name for record in records)
         total = 0
+        root_seen = False
         entries: list[Entry] = []
         for record in records:
             total += record.size
@@ -220,6 +221,10 @@ class Archive:
                 raise _refusal("package-type", path, "a folder with content")
             if path:
                 paths.add(path, is_folder=is_folder)
+            elif root_seen:
+                raise _refusal("package-duplicate", "./", "the folder itself")
+            else:
+                root_seen = True
             mode = record.attributes >> 16
             executable = not is_folder and mode & 0o111 != 0
             if executable and record.made_by not in _UNIX and not stat.S_ISREG(mode):
@@ -237,17 +242,14 @@ class Archive:
         """Each record with where its content starts and ends, in the directory's order."""
         spans: dict[int, tuple[int, int]] = {}
         ordered = sorted(records, key=lambda record: record.offset)
-        ends = [record.offset for record in ordered[1:]]
-        ends.append(directory)
-        at = 0
-        for record, following in zip(ordered, ends, strict=False):
-            if record.offset != at:
-                raise _misplaced(record, at)
-            start = self._check_local(record, following)
-            spans[at] = (start, start + record.compressed)
-            at = following
-        if at != directory:
+        ends = [*(record.offset for record in ordered), directory][1:]
+        if not ordered and directory:
             raise _damaged_whole("bytes come before the directory")
+        if ordered and ordered[0].offset:
+            raise _damaged_whole(f"{ordered[0].offset} bytes come before the first entry", 0)
+        for record, following in zip(ordered, ends, strict=True):
+            start = self._check_local(record, following)
+            spans[record.offset] = (start, start + record.compressed)
         for record in records:
             yield record, *spans[record.offset]
 
@@ -267,13 +269,12 @@ class Archive:
         if end > following:
             raise _damaged(record.name, "it overlaps what follows it, or is cut")
         raw_name = data[name_at : name_at + name_length]
-        differs = raw_name != record.raw_name
+        fields: dict[int, bytes] = {}
         if extra_length:
             fields = _extra_fields(data[name_at + name_length : start], record.name)
-            if _UNICODE_PATH in fields:
-                differs = differs or _name_of(raw_name, flags, fields) != record.name
             if _FULL_32 in (size, compressed):
                 size, compressed = _zip64_sizes(fields, record.name, size, compressed)
+        differs = raw_name != record.raw_name or _name_of(raw_name, flags, fields) != record.name
         if differs:
             raise _damaged(record.name, "its name differs between the directory and its header")
         if method != record.method or (flags ^ record.flags) & _IN_BOTH:
@@ -332,22 +333,28 @@ def _find_directory(data: bytes) -> tuple[int, int, int]:
     return start, end, count
 
 
-def _find_end(data: bytes) -> int:
-    """Where the end record is: it and its comment are the archive's last bytes."""
-    lowest = max(0, len(data) - _END_RECORD.size - _LONGEST_COMMENT)
-    found = -1
+def ends_in(data: bytes) -> list[int]:
+    """Where a reader may see an end record: it and its comment would be the last bytes.
+
+    ``data``: the archive, or its last ``LONGEST_END`` bytes at least.
+    """
+    found: list[int] = []
     at = len(data)
-    while (at := data.rfind(END, lowest, at)) >= 0:
-        length_at = at + _END_RECORD.size - 2
-        if length_at + 2 <= len(data):
-            length = int.from_bytes(data[length_at : length_at + 2], "little")
-            if length_at + 2 + length == len(data):
-                if found >= 0:
-                    raise _damaged_whole("it has two ends, and readers differ in which they take")
-                found = at
-    if found >= 0:
-        return found
-    if data.startswith((LOCAL, END)) or END in data[lowest:]:
+    while (at := data.rfind(END, max(0, len(data) - LONGEST_END), at)) >= 0:
+        comment = at + _END_RECORD.size
+        length = int.from_bytes(data[comment - 2 : comment], "little")
+        if comment + length == len(data):
+            found.append(at)
+    return found
+
+
+def _find_end(data: bytes) -> int:
+    found = ends_in(data)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise _damaged_whole("it has two ends, and readers differ in which they take")
+    if data.startswith((LOCAL, END)) or END in data[-LONGEST_END:]:
         why = "there is no end record at its end: it was cut, or something follows it"
         raise _damaged_whole(why)
     raise Refusal("package-not-zip", hint=hint_for(data[:_HEAD], "package"))
@@ -417,6 +424,8 @@ def _read_record(data: bytes, at: int, end: int) -> tuple[_Record, int]:
     name = _name_of(raw_name, flags, fields)
     if method not in (_STORED, _DEFLATED) or flags & _PATCHED:
         called = f"{_METHODS.get(method, 'a method')} ({method})"
+        if flags & _PATCHED:
+            called = "a patch of another file"
         why = f"{called}: pack it again with zip, which deflates"
         raise _refusal("package-method", name, why)
     if flags & _ENCRYPTED:
@@ -503,7 +512,7 @@ def _checked_path(record: _Record, *, backslashes: bool) -> tuple[str, bool]:
         name = name.replace("\\", "/")
     is_folder = name.endswith("/")
     path = name[:-1] if is_folder else name
-    if path == "." and is_folder:
+    if name == "./":
         path = ""
     while path.startswith("./"):
         path = path[2:]
@@ -514,8 +523,6 @@ def _checked_path(record: _Record, *, backslashes: bool) -> tuple[str, bool]:
         what = "a symbolic link" if kind == stat.S_IFLNK else "a device or the like"
         raise _refusal("package-type", path, what)
     if not is_folder and (kind == stat.S_IFDIR or (kind == 0 and record.attributes & _DOS_FOLDER)):
-        if record.size:
-            raise _refusal("package-type", path, "a folder with content")
         is_folder = True
     elif is_folder and kind == stat.S_IFREG:
         raise _refusal("package-type", path, "a file whose name ends as a folder's")
@@ -536,26 +543,23 @@ def _check_end(entry: Entry, size: int, unpacker: zlib._Decompress, *, left: int
 
 def _hint(data: bytes) -> str | None:
     """Tell of an accident that may have damaged the archive."""
+    at = data.rfind(END)
+    if at >= 0 and len(data) - at >= _END_RECORD.size:
+        *_, size, start, comment = _END_RECORD.unpack_from(data, at)
+        behind = data[at + _END_RECORD.size + comment :]
+        if behind and not behind.strip(b"\0"):
+            return (
+                "zeros follow it, as when bsdtar writes into a pipe: let it write a file, -f FILE"
+            )
+        if at - size - start < 0:
+            return None  # it was cut at its front, and nothing was put there
     if data.startswith(LOCAL):
         return hint_of_damage(data)
-    first, end = data.find(LOCAL, 0, _HEAD), data.rfind(END)
-    if first > 0 and len(data) - end >= _END_RECORD.size:
-        *_, size, start, _ = _END_RECORD.unpack_from(data, end)
-        if end - size - start != first:  # it was cut at its front, and nothing was put there
-            return None
     return hint_for(data[:_HEAD], "package")
 
 
 def _too_long() -> Refusal:
     return Refusal("package-upload-size", "leave out what the agent does not need")
-
-
-def _misplaced(record: _Record, at: int) -> Refusal:
-    if record.offset < at:
-        return _damaged(record.name, "it overlaps another entry")
-    if at == 0:
-        return _damaged_whole(f"{record.offset} bytes come before the first entry", 0)
-    return _damaged_whole(f"{record.offset - at} bytes that belong to nothing", at)
 
 
 def _shown(record: _Record) -> bytes:

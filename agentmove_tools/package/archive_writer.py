@@ -12,6 +12,7 @@ import zlib
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from agentmove_tools.package.archive_reader import LONGEST_END, ends_in
 from agentmove_tools.package.limits import MAX_ENTRIES, MAX_UNPACKED, MAX_UPLOAD
 from agentmove_tools.refusals import Refusal
 
@@ -130,8 +131,28 @@ class ArchiveWriter:
     def finish(self) -> list[bytes]:
         """The whole archive, in pieces."""
         count = len(self._directory)
-        end = _END.pack(b"PK\5\6", 0, 0, count, count, self._directory_size, self._at, 0)
-        return [*self._pieces, *self._directory, end]
+        pieces = [*self._pieces, *self._directory]
+        last = _last(pieces, LONGEST_END)
+        comment = b""
+        while True:
+            end = _END.pack(
+                b"PK\5\6", 0, 0, count, count, self._directory_size, self._at, len(comment)
+            )
+            # What is in the package may itself look like an end, at one distance from the real one.
+            if len(ends_in(last + end + comment)) == 1:
+                return [*pieces, end + comment]
+            comment += b" "
+
+
+def _last(pieces: list[bytes], size: int) -> bytes:
+    """The last so many bytes, or all."""
+    held: list[bytes] = []
+    for piece in reversed(pieces):
+        held.append(piece)
+        size -= len(piece)
+        if size <= 0:
+            break
+    return b"".join(reversed(held))
 
 
 def _packer(size: int) -> zlib._Compress:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Final
 
-from agentmove_tools import canonical, large_json
+from agentmove_tools import json_values, large_json
+from agentmove_tools.canonical import canonical
 from agentmove_tools.package.fields import (
     check_no_nul,
     of_json,
@@ -34,7 +35,7 @@ class Event:
     """One event of a session, checked.
 
     ``id`` is unique in its chat. ``type`` is one of ``TYPES``. ``ts``: milliseconds since 1970.
-    ``value``: the whole event, as ``canonical.parse`` gives it; of a large one the
+    ``value``: the whole event, as ``json_values.parse`` gives it; of a large one the
     ``large_json.outline`` with these members and its data. ``line``: its number in the file.
     """
 
@@ -131,13 +132,13 @@ def read_events(
             why = f"there are more than {MAX_EVENTS} events"
             raise Refusal("package-entries", why, path=path.encode(), place=f"line {number}")
         try:
-            if len(line) > canonical.LARGE:
+            if len(line) > large_json.LARGE:
                 value = large_json.outline(line, _MEMBERS)
                 form = large_json.form(line) if forms else b""
             elif forms:
-                value, form = canonical.value_and_form(line)
+                value, form = json_values.value_and_form(line)
             else:
-                value = canonical.parse(line)
+                value = json_values.parse(line)
         except Refusal as refusal:
             if ended:
                 raise of_json(refusal, path, _FIELD, line=number) from None
@@ -183,7 +184,7 @@ def checked_event(value: object, line: bytes, path: str, number: int) -> Event:
         raise _wrong_type(kind, path, number)
     ts = value.get("ts")
     if type(ts) is not int:
-        if not isinstance(ts, canonical.LongInteger):
+        if not isinstance(ts, json_values.LongInteger):
             why = "its ts is missing, or no whole number of milliseconds"
             raise wrong_shape(path, "message.ts", why, line=number)
         raise _out_of_time(path, number)
@@ -212,7 +213,7 @@ def _compare_repeats(pieces: Iterable[bytes], path: str, again: set[int]) -> Non
         if ids.setdefault(hash(event_id), event_id) != event_id:
             # Python's hash of a text is keyed anew in each process, so this does not come twice.
             raise MachineError("two event IDs have the same hash: run it again", path=path)
-        digest = hashlib.blake2b(canonical.canonical(line), digest_size=16).digest()
+        digest = hashlib.blake2b(canonical(line), digest_size=16).digest()
         if known.setdefault(event_id, digest) != digest:
             why = "an event with its id and another content comes before it"
             raise Refusal(
@@ -226,8 +227,8 @@ def _compare_repeats(pieces: Iterable[bytes], path: str, again: set[int]) -> Non
 
 
 def _id_of(line: bytes) -> str:
-    large = len(line) > canonical.LARGE
-    value = large_json.outline(line, _MEMBERS) if large else canonical.parse(line)
+    large = len(line) > large_json.LARGE
+    value = large_json.outline(line, _MEMBERS) if large else json_values.parse(line)
     return str(value["id"]) if isinstance(value, dict) else ""
 
 

@@ -6,7 +6,7 @@ import codecs
 import re
 from typing import TYPE_CHECKING, Final
 
-from agentmove_tools import canonical, large_json
+from agentmove_tools import json_values, large_json
 from agentmove_tools.package.limits import MAX_JSON
 from agentmove_tools.refusals import Refusal
 
@@ -65,10 +65,10 @@ def json_value(
     Raises ``Refusal`` (field-json, field-encoding, field-surrogate, field-nul).
     """
     try:
-        if len(text) > canonical.LARGE:
+        if len(text) > large_json.LARGE:
             value = large_json.outline(text, wanted)
         else:
-            value = canonical.parse(text)
+            value = json_values.parse(text)
     except Refusal as refusal:
         raise of_json(refusal, path, field, line=line) from None
     check_no_nul(text, value, path, field, line=line)
@@ -83,8 +83,8 @@ def of_json(refusal: Refusal, path: str, field: str, *, line: int | None = None)
 
 
 _CODES: Final = {
-    canonical.LONE_SURROGATE: "field-surrogate",
-    canonical.NOT_UTF8: "field-encoding",
+    json_values.LONE_SURROGATE: "field-surrogate",
+    json_values.NOT_UTF8: "field-encoding",
 }
 
 

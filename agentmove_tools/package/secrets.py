@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agentmove_tools.canonical import form_of
+from agentmove_tools.json_values import form_of
 from agentmove_tools.package.fields import json_text, json_value, wrong_shape
 from agentmove_tools.package.limits import MAX_SECRETS
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeGuard
 
-from agentmove_tools.canonical import LongInteger, form_of, parse
+from agentmove_tools.json_values import LongInteger, form_of, parse
 from agentmove_tools.refusals import Refusal, UsageError
 from agentmove_tools.stream.paths import COLLECTIONS, PHASES, check_plain
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from agentmove_tools.canonical import canonical, parse
+from agentmove_tools.canonical import canonical
+from agentmove_tools.json_values import parse
 from agentmove_tools.refusals import Refusal
 
 MAX_SCHEDULE_FILE: Final = 16 << 20  # bytes; it is held in memory to be looked into

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from agentmove_tools.canonical import (
     canonical,
     canonical_lines,
-    form_of,
     hash_lines,
     is_canonical,
-    parse,
 )
+from agentmove_tools.json_values import form_of, parse
 from agentmove_tools.refusals import Refusal
 
 untimed = settings(deadline=None)

@@ -5,7 +5,7 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentmove_tools import canonical, large_json
+from agentmove_tools import json_values, large_json
 from agentmove_tools.refusals import Refusal
 from tests.property.test_canonical import written
 
@@ -22,7 +22,7 @@ def emptied(value: object) -> object:
 
 def refused(text: bytes) -> bool:
     try:
-        canonical.parse(text)
+        json_values.parse(text)
     except Refusal:
         return True
     return False
@@ -30,8 +30,8 @@ def refused(text: bytes) -> bool:
 
 def agrees(text: bytes) -> None:
     """What is read in windows is what is read whole."""
-    assert large_json.form(text) == canonical.value_and_form(text)[1]
-    value = canonical.parse(text)
+    assert large_json.form(text) == json_values.value_and_form(text)[1]
+    value = json_values.parse(text)
     outline = large_json.outline(text, WANTED)
     if isinstance(value, dict):
         assert isinstance(outline, dict)
