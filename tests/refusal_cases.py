@@ -23,6 +23,7 @@ from tests.home.builder import (
     put,
     stream_of,
 )
+from tests.package.zips import DEFLATED, ENCRYPTED, MINIMAL, UTF8, Zipped, agent, archive, zipped
 
 IDENTITY: Final = Identity(bytes(range(32)))
 END: Final = "lnk-move-4.end"
@@ -156,6 +157,35 @@ def tree_mismatch(here: Path) -> Refused:
     return Refused("lnk-tar-apply", (home,), stream_of(sender, "switch"), str(home))
 
 
+def packaged(place: str | None, **files: bytes) -> Refused:
+    """An agent with these files besides, each by its part's name, is refused."""
+    return checked(
+        zipped({**MINIMAL, **{PATHS[part]: text for part, text in files.items()}}), place
+    )
+
+
+def checked(package: bytes, place: str | None) -> Refused:
+    return Refused("agentfy-verify", (), package, place)
+
+
+def event(**changes: str) -> bytes:
+    """An event's line; each change is the text of a member's value."""
+    members = {"id": '"e1"', "type": '"user"', "ts": "0", "data": "{}", **changes}
+    return ("{" + ",".join(f'"{name}":{value}' for name, value in members.items()) + "}\n").encode()
+
+
+PATHS: Final = {
+    "soul": "SOUL.md",
+    "config": "agent.config.json",
+    "user": "USER.md",
+    "skill": "skills/pdf/SKILL.md",
+    "memory": "memory/2026-02-30.md",
+    "misnamed": "data/sessions/alice.jsonl",
+    "session": "data/sessions/web:alice.jsonl",
+}
+SESSION: Final = PATHS["session"]
+
+
 CASES: Final[dict[str, Case]] = {
     "envelope-magic": lambda here: unsealed(here, b"no envelope", "byte 0"),
     "envelope-header-length": lambda here: envelope(
@@ -208,4 +238,40 @@ CASES: Final[dict[str, Case]] = {
     "move-mismatch": move_mismatch,
     "conversation-diverged": conversation_diverged,
     "tree-mismatch": tree_mismatch,
+    "package-not-zip": lambda _: checked(b"no archive", None),
+    "package-damaged": lambda _: checked(zipped(MINIMAL)[:-3], None),
+    "package-method": lambda _: checked(
+        archive(*agent(Zipped(b"USER.md", b"x", record={"method": 12}))), "USER.md"
+    ),
+    "package-encrypted": lambda _: checked(
+        archive(*agent(Zipped(b"USER.md", b"x", flags=UTF8 | ENCRYPTED))), "USER.md"
+    ),
+    "package-upload-size": lambda _: checked(zipped(MINIMAL) + bytes(25 << 20), None),
+    "package-entries": lambda _: checked(
+        zipped({f"skills/a/{number}": b"" for number in range(20_001)}), None
+    ),
+    "package-unpacked-size": lambda _: checked(
+        archive(*agent(Zipped(b"USER.md", method=DEFLATED, record={"size": 128 << 20}))), "USER.md"
+    ),
+    "package-path": lambda _: checked(zipped({**MINIMAL, "../a": b""}), "../a"),
+    "package-duplicate": lambda _: checked(zipped({**MINIMAL, "soul.md": b""}), "soul.md"),
+    "package-type": lambda _: checked(
+        archive(*agent(Zipped(b"USER.md", b"SOUL.md", attributes=0o120777 << 16))), "USER.md"
+    ),
+    "package-required": lambda _: checked(zipped({"SOUL.md": b""}), "agent.config.json"),
+    "field-nul": lambda _: packaged("USER.md: line 2", user=b"a\nb\0"),
+    "field-surrogate": lambda _: packaged(
+        f"{SESSION}: line 1", session=event(data=r'{"text":"\ud800"}')
+    ),
+    "field-encoding": lambda _: packaged("USER.md: line 1", user=b"caf\xe9"),
+    "field-timestamp": lambda _: packaged(f"{SESSION}: line 1", session=event(ts="9" * 17)),
+    "field-json": lambda _: packaged("agent.config.json", config=b"[]"),
+    "agent-id": lambda _: packaged("agent.config.json", config=b"{}"),
+    "skill-front-matter": lambda _: packaged("skills/pdf/SKILL.md", skill=b"---\nname: pdf\n"),
+    "memory-date": lambda _: packaged("memory/2026-02-30.md", memory=b""),
+    "session-name": lambda _: packaged("data/sessions/alice.jsonl", misnamed=b""),
+    "event-type": lambda _: packaged(f"{SESSION}: line 1", session=event(type='"joke"')),
+    "event-duplicate": lambda _: packaged(
+        f"{SESSION}: line 2", session=event() + event(data='{"text":"else"}')
+    ),
 }

@@ -12,7 +12,8 @@ from tests.conftest import ROOT, RunTool
 from tests.home.builder import snapshot
 from tests.refusal_cases import CASES
 
-FIRST, LAST = "envelope-magic", "tree-mismatch"
+FIRST, LAST = "envelope-magic", "event-duplicate"
+OF_A_DATABASE = {"agent-concierge", "agent-unknown", "team-unknown"}
 
 
 def raised(source: str) -> Iterator[ast.expr]:
@@ -38,7 +39,8 @@ def specified(specification: Path) -> list[str]:
     """Give the codes of the specification that are this project's so far, in its order."""
     rows = (specification / "refusals.tsv").read_text().splitlines()[1:]
     every = [row.partition("\t")[0] for row in rows]
-    return every[every.index(FIRST) : every.index(LAST) + 1]
+    found = every[every.index(FIRST) : every.index(LAST) + 1]
+    return [code for code in found if code not in OF_A_DATABASE]
 
 
 def test_every_code_that_is_raised_has_a_text() -> None:
