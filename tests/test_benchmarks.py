@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.memory import MEMORY_ROWS
+from tests.benchmarks.package_memory import PACKAGE_MEMORY_ROWS
 from tests.benchmarks.rows import ROWS
 from tests.conftest import ROOT, lacking
 
@@ -18,8 +19,8 @@ _TIMES = re.compile(
     r" +[0-9.]+-[0-9.]+ +(?P<most>[0-9.]+)  (?P<verdict>holds|<- OVER)"
 )
 _PEAK = re.compile(
-    r"(?P<row>[a-z-]+) +(?P<tool>lnk-[a-z, -]+?) +(?P<peak>[0-9]+) +(?P<most>[0-9]+)"
-    r"  (?P<verdict>holds|<- OVER)"
+    r"(?P<row>[a-z-]+) +(?P<tool>(?:lnk|agentfy)-[A-Za-z0-9, -]+?) +(?P<peak>[0-9]+)"
+    r" +(?P<most>[0-9]+)  (?P<verdict>holds|<- OVER)"
 )
 
 
@@ -39,7 +40,7 @@ def run_benchmarks(folder: Path, *arguments: str) -> subprocess.CompletedProcess
 def check_status(done: subprocess.CompletedProcess[str]) -> None:
     """The status says whether a row is over its limit, and nothing failed."""
     assert done.stderr == ""
-    assert "FAILED" not in done.stdout
+    assert "FAILED" not in done.stdout, done.stdout
     assert done.returncode == (1 if "<- OVER" in done.stdout else 0)
 
 
@@ -80,7 +81,35 @@ def test_every_stream_filter_is_weighed(tmp_path: Path) -> None:
     check_status(done)
 
 
-@pytest.mark.parametrize("arguments", [("no-such-row",), ("--repeat", "0", "start")])
+@pytest.mark.parametrize("name", [row.name for row in PACKAGE_MEMORY_ROWS])
+def test_every_package_is_weighed(name: str, tmp_path: Path) -> None:
+    """Both tools take each package of a row, or refuse it as they should, in little memory."""
+    row = next(row for row in PACKAGE_MEMORY_ROWS if row.name == name)
+    done = run_benchmarks(tmp_path, name)
+    lines = done.stdout.splitlines()[2:]
+    found = [match for line in lines if (match := _PEAK.fullmatch(line))]
+    assert len(found) == len(lines) > 0
+    tools = [match["tool"].split(", ")[0] for match in found]
+    assert tools == ["agentfy-verify", "agentfy-unpack"] * (len(found) // 2)
+    for match in found:
+        assert (match["row"], int(match["most"])) == (name, row.most >> 20)
+        assert 1 < int(match["peak"]) <= int(match["most"])
+        assert match["verdict"] == "holds"
+    check_status(done)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_are_chosen_by_a_pattern(tmp_path: Path) -> None:
+    """All that fit it are measured, and no others."""
+    done = run_benchmarks(tmp_path, "package-[lt]*")
+    found = [match for line in done.stdout.splitlines() if (match := _PEAK.fullmatch(line))]
+    rows = {"package-text", "package-text-bad", "package-long-bad"}
+    assert {match["row"] for match in found} == rows
+    assert not [line for line in done.stdout.splitlines() if _TIMES.fullmatch(line)]
+    check_status(done)
+
+
+@pytest.mark.parametrize("arguments", [("no-such-row",), ("no-*",), ("--repeat", "0", "start")])
 def test_a_wrong_command_line_is_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """A row that is not there, or no run at all, measures nothing."""
     done = run_benchmarks(tmp_path, *arguments)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import fnmatch
 import shutil
 import statistics
 import sys
@@ -19,11 +20,14 @@ from typing import Final
 from tests.benchmarks.homes import MIB, Data
 from tests.benchmarks.measure import ROOT, BrokenRunError, take_turns
 from tests.benchmarks.memory import MEMORY_ROWS, MemoryRow
+from tests.benchmarks.package_memory import PACKAGE_MEMORY_ROWS
 from tests.benchmarks.rows import ROWS, Row
 
 _IN_MEMORY: Final = Path("/dev/shm")
+_ALL_MEMORY_ROWS: Final = (*MEMORY_ROWS, *PACKAGE_MEMORY_ROWS)
+_NAMES: Final = [*(row.name for row in ROWS), *(row.name for row in _ALL_MEMORY_ROWS)]
 _ON_DISK: Final = Path("/var/tmp")  # a disk's on most machines, where /tmp may be in memory
-_LINE: Final = "{:<17}{:<25}{:>10}{:>10}{:>8}{:>14}{:>9}  {}"
+_LINE: Final = "{:<20}{:<45}{:>10}{:>10}{:>8}{:>14}{:>9}  {}"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -49,12 +53,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    names = [row.name for row in (*ROWS, *MEMORY_ROWS)]
     parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks", description="Measure the tools against their like."
+        prog="python -m tests.benchmarks",
+        description="Measure the tools against their like.",
+        epilog="All that measures agent packages: python -m tests.benchmarks 'package-*'",
     )
     parser.add_argument(
-        "rows", nargs="*", metavar="ROW", help=f"only these, of: {', '.join(names)}"
+        "rows",
+        nargs="*",
+        metavar="ROW",
+        help=f"only these, or those that fit a pattern, of: {', '.join(_NAMES)}",
     )
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="pairs of runs [5]")
     parser.add_argument(
@@ -62,7 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--memory-only", action="store_true", help="no times")
     parser.add_argument(
-        "--huge", action="store_true", help="10 GiB and a million entries too: takes many minutes"
+        "--huge",
+        action="store_true",
+        help="10 GiB, a million entries and the worst packages too: takes many minutes",
     )
     parser.add_argument(
         "--memory-folder",
@@ -82,15 +92,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _chosen(asked: argparse.Namespace) -> tuple[list[Row], list[MemoryRow]]:
-    names = set(asked.rows)
-    unknown = names - {row.name for row in (*ROWS, *MEMORY_ROWS)}
-    if unknown:
-        _parser().error(f"no such row: {', '.join(sorted(unknown))}")
+    names: set[str] = set()
+    for pattern in asked.rows:
+        fitting = fnmatch.filter(_NAMES, pattern)
+        if not fitting:
+            _parser().error(f"no such row: {pattern}")
+        names.update(fitting)
     if asked.repeat < 1:
         _parser().error("--repeat is at least 1")
     times = [row for row in ROWS if not asked.memory_only and (not names or row.name in names)]
     memories = [
-        row for row in MEMORY_ROWS if (row.name in names if names else asked.huge or not row.huge)
+        row
+        for row in _ALL_MEMORY_ROWS
+        if (row.name in names if names else asked.huge or not row.huge)
     ]
     return times, memories
 
@@ -117,7 +131,7 @@ def _time(row: Row, data: Data, repeat: int) -> bool:
     """Run one row of times and print it; say whether its limit holds."""
     lacking = [name for name in row.needs if shutil.which(name) is None]
     if lacking:
-        print(f"{row.name:<17}not measured: {', '.join(lacking)} is not installed", flush=True)
+        print(f"{row.name:<20}not measured: {', '.join(lacking)} is not installed", flush=True)
         return True
     try:
         ours, theirs = row.make(data)
@@ -163,7 +177,7 @@ def _verdict(good: bool) -> str:
 
 
 def _failed(name: str, error: BrokenRunError) -> bool:
-    print(f"{name:<17}<- FAILED: {error}", flush=True)
+    print(f"{name:<20}<- FAILED: {error}", flush=True)
     return False
 
 

@@ -1,4 +1,4 @@
-"""The data that is measured: Homes and streams, made once and the same each time."""
+"""The data that is measured, made once and the same each time: Homes, streams and packages."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.benchmarks.measure import run, tool
+from tests.benchmarks.packages import in_a_child, make_agent, talk, write_package
 
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
@@ -186,6 +187,25 @@ class Data:
         add_files(home, 3, None, 3)
         manifest = manifest_of(home, "copy", self.memory / "tiny.json")
         return stream_of(home, manifest, self.memory / "tiny.lnk")
+
+    @cached_property
+    def agent(self) -> Path:
+        """An agent's folder of 5 000 files of 0.3 to 4 KiB."""
+        return make_agent(self.memory / "agent", self.scaled(5_000))
+
+    @cached_property
+    def agent_package(self) -> Path:
+        """Its package."""
+        out = self.memory / "agent.zip"
+        run(f'{tool("agentfy-pack")} "$HERE" -o "$OUT"', HERE=self.agent, OUT=out)
+        return out
+
+    @cached_property
+    def talk_package(self) -> Path:
+        """A package of 100 000 events in eight sessions, 20 MiB, and little else."""
+        out = self.memory / "talk.zip"
+        in_a_child(lambda: write_package(out, talk(self.scaled(100_000), 8)))
+        return out
 
     def _key(self, name: str, script: str) -> Path:
         out = self.memory / f"{name}.key"

@@ -7,11 +7,13 @@ import shlex
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 ROOT: Final = Path(__file__).parent.parent.parent
 
@@ -26,6 +28,7 @@ _UNWANTED: Final = (
     "PYTHONWARNINGS",
 )
 # ru_maxrss is in bytes on macOS, and in KiB elsewhere
+_SAID: Final = 4096  # bytes of an error that are looked at
 _RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 
 
@@ -116,12 +119,15 @@ def peak_memory(
     command: Sequence[str],
     *,
     feed: str | None = None,
+    source: Path = Path(os.devnull),
     output: Path = Path(os.devnull),
     variables: Mapping[str, str | Path] | None = None,
+    refusal: str = "",
 ) -> int:
     """Run ``command`` and give the most memory that its process held at once, in bytes.
 
-    ``feed`` is a script whose standard output it reads. A process starts with its parent's peak,
+    It reads ``source``, or the standard output of the script ``feed``. With ``refusal`` it has to
+    end with that refusal. A process starts with its parent's peak,
     so nothing less than this one's own is seen: what makes data must not hold it. Raises
     ``BrokenRunError``.
     """
@@ -131,22 +137,40 @@ def peak_memory(
         feeder = subprocess.Popen(
             _bash(feed), env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
         )
-    with output.open("wb") as sink:
+    with ExitStack() as opened:
+        said = opened.enter_context(tempfile.TemporaryFile()) if refusal else None
         measured = subprocess.Popen(
             command,
             env=env,
-            stdin=subprocess.DEVNULL if feeder is None else feeder.stdout,
-            stdout=sink,
+            stdin=opened.enter_context(source.open("rb")) if feeder is None else feeder.stdout,
+            stdout=opened.enter_context(output.open("wb")),
+            stderr=said,
         )
+        usage = _waited_for(measured, feeder)
+        if said is not None:
+            _check_refusal(command, measured.returncode, said, refusal)
+        elif measured.returncode:
+            raise _broken(shlex.join(command), measured.returncode)
+    if feeder is not None and feeder.wait():
+        raise _broken(feed or "", feeder.returncode)
+    return usage * _RSS_UNIT
+
+
+def _waited_for(measured: subprocess.Popen[bytes], feeder: subprocess.Popen[bytes] | None) -> int:
+    """Wait until it has ended, and give its peak as the kernel has it."""
     if feeder is not None and feeder.stdout is not None:
         feeder.stdout.close()
     _, status, usage = os.wait4(measured.pid, 0)
     measured.returncode = os.waitstatus_to_exitcode(status)
-    if measured.returncode:
-        raise _broken(shlex.join(command), measured.returncode)
-    if feeder is not None and feeder.wait():
-        raise _broken(feed or "", feeder.returncode)
-    return usage.ru_maxrss * _RSS_UNIT
+    return usage.ru_maxrss
+
+
+def _check_refusal(command: Sequence[str], status: int, said: IO[bytes], refusal: str) -> None:
+    """See that it was refused, and why. Raises ``BrokenRunError``."""
+    said.seek(0)
+    text = said.read(_SAID)
+    if status != 1 or f": refused: {refusal}: ".encode() not in text:
+        raise _broken(f"{shlex.join(command)}, which is to end with {refusal}", status, text)
 
 
 def _timed(work: Work) -> float:

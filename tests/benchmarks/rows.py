@@ -141,6 +141,42 @@ def _start(data: Data) -> Pair:
     )
 
 
+def _pack(data: Data) -> Pair:
+    agent, place = quoted(data.agent), data.memory / "packed"
+    return (
+        Work(f'{tool("agentfy-pack")} {agent} -o "$NEW/agent.zip"', place),
+        Work(f'cd {agent} && zip -q -r "$NEW/agent.zip" .', place),
+    )
+
+
+def _verify_package(data: Data) -> Pair:
+    given, place = quoted(data.talk_package), data.memory / "nothing"
+    python = shlex.quote(sys.executable)
+    return (
+        Work(f"{tool('agentfy-verify')} < {given} > /dev/null", place),
+        Work(f"{python} -I -S -c {shlex.quote(_READ_SESSIONS)} {given}", place),
+    )
+
+
+def _unpack(data: Data) -> Pair:
+    # in memory: unzip leaves it to the system when a disk gets what it wrote
+    given, place = quoted(data.agent_package), data.memory / "unpacked"
+    return (
+        Work(f'{tool("agentfy-unpack")} "$NEW/agent" < {given} > /dev/null', place),
+        Work(f'unzip -q {given} -d "$NEW/agent"', place),
+    )
+
+
+# what is the least that a reader of sessions does
+_READ_SESSIONS: Final = """
+import json, sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as archive:
+    for name in archive.namelist():
+        if name.endswith(".jsonl"):
+            for line in archive.read(name).splitlines():
+                json.loads(line)
+"""
+
 # the hashes in a Move Stream are no keyword of tar's
 _EXTRACT: Final = "tar -x --warning=no-unknown-keyword"
 
@@ -154,4 +190,7 @@ ROWS: Final = (
     Row("have", "the first time", 0.25, _have),
     Row("switch", "tar | age | age -d | tar", 1.5, _switch, ("age", "tar")),
     Row("start", "import typer", 1.3, _start, times=3),
+    Row("package-pack", "zip -q -r", 2.0, _pack, ("zip",)),
+    Row("package-verify", "zipfile, json.loads", 2.0, _verify_package),
+    Row("package-unpack", "unzip -q", 2.0, _unpack, ("unzip",)),
 )

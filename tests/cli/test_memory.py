@@ -4,6 +4,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmarks.packages import (
+    CONFIG,
+    SESSION,
+    SHAPES,
+    Files,
+    dense,
+    long_text,
+    one_event,
+    smallest_events,
+    write_package,
+)
 from tests.memory import peak_memory
 from tests.stream.tars import END, hashed, header, manifest, padded
 
@@ -47,3 +58,46 @@ def test_zeros_after_the_end_are_not_held(tmp_path: Path) -> None:
     with source.open("r+b") as file:
         file.truncate(source.stat().st_size + 200 * MIB)
     assert peak_memory("lnk-tar-verify", source=source) - least < 10 * MIB
+
+
+# -- agent packages
+
+
+def package_of(place: Path, files: Files) -> Path:
+    """Write the package of the smallest agent with these files."""
+    smallest: Files = {"SOUL.md": (b"# Bench\n",), "agent.config.json": (CONFIG,)}
+    write_package(place, smallest | files)
+    return place
+
+
+def package_peak(name: str, package: Path) -> int:
+    """Give the most bytes that the tool held; ``agentfy-unpack`` puts it beside the package."""
+    new = (package.with_suffix(".new"),) if name == "agentfy-unpack" else ()
+    return peak_memory(name, *map(str, new), source=package)
+
+
+@pytest.mark.parametrize("name", ["agentfy-verify", "agentfy-unpack"])
+def test_a_text_in_a_package_is_not_held(name: str, here: Path) -> None:
+    """A hundred megabytes of text, packed, take little more than a few bytes do."""
+    least = package_peak(name, package_of(here / "few.zip", {}))
+    source = package_of(here / "much.zip", {"SOUL.md": long_text(100 * MIB)})
+    assert package_peak(name, source) - least < 20 * MIB
+
+
+@pytest.mark.parametrize("name", ["agentfy-verify", "agentfy-unpack"])
+def test_an_event_of_a_package_takes_a_few_hundred_bytes(name: str, here: Path) -> None:
+    """That it was there has to be remembered, and that is all."""
+    count = 100_000
+    least = package_peak(name, package_of(here / "few.zip", {}))
+    source = package_of(here / "many.zip", {SESSION: smallest_events(count, count)})
+    # That it is over a few bytes shows that it was measured.
+    assert 20 * count < package_peak(name, source) - least < 300 * count
+
+
+@pytest.mark.parametrize("name", ["agentfy-verify", "agentfy-unpack"])
+def test_dense_json_in_a_package_is_not_held_as_values(name: str, here: Path) -> None:
+    """All of Python's lists for such a text would take over twenty times its size."""
+    size = 4 * MIB
+    least = package_peak(name, package_of(here / "few.zip", {}))
+    source = package_of(here / "dense.zip", {SESSION: one_event(dense(SHAPES["lists"], size))})
+    assert package_peak(name, source) - least < 12 * size
