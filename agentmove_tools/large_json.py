@@ -13,6 +13,7 @@ import heapq
 import io
 import json
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from agentmove_tools.json_values import (
@@ -49,8 +50,10 @@ _OUTSIDE: Final = re.compile(rb'(?:[^"]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DO
 _VALID_STRING: Final = re.compile(
     rb'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+"'
 )
-# Between two commas each string but the last is the key of an object that is opened there.
+# Between two commas at most so many containers end, so many begin, each with a key, and a value.
+_TOKENS: Final = re.compile(STRINGS.pattern + rb"|[][{}]")
 _MOST_STRINGS: Final = 2 * MAX_DEPTH
+_MOST_TOKENS: Final = 4 * MAX_DEPTH
 
 
 # What the scanner gives for a list or an object.
@@ -164,6 +167,7 @@ def _pieces(text: bytes, *, elide: bool) -> Iterator[tuple[int, bytes, bool]]:
             head = b""
             size = _WINDOW
             continue
+        _check_sparse(window, outside)
         size *= 2
         if elide and outside < len(window):
             string = _VALID_STRING.match(text, at + outside - len(head))
@@ -174,6 +178,13 @@ def _pieces(text: bytes, *, elide: bool) -> Iterator[tuple[int, bytes, bool]]:
                 at = string.end()
                 size = _WINDOW
     yield start, head + text[at:], True
+
+
+def _check_sparse(window: bytes, end: int) -> None:
+    """Refuse a piece without a comma that holds more than what can be between two."""
+    tokens = islice(_TOKENS.finditer(window, 0, end), _MOST_TOKENS + 1)
+    if sum(1 for _ in tokens) > _MOST_TOKENS:
+        raise refusal(f"nested over {MAX_DEPTH} deep, or without commas")
 
 
 def _end_of_outside(window: bytes, end: int) -> int:

@@ -523,8 +523,8 @@ def _checked_path(record: _Record, *, backslashes: bool) -> tuple[str, bool]:
         what = "a symbolic link" if kind == stat.S_IFLNK else "a device or the like"
         raise _refusal("package-type", path, what)
     if not is_folder and (kind == stat.S_IFDIR or (kind == 0 and record.attributes & _DOS_FOLDER)):
-        is_folder = True
-    elif is_folder and kind == stat.S_IFREG:
+        raise _refusal("package-type", path, "a folder whose name does not end as one's")
+    if is_folder and kind == stat.S_IFREG:
         raise _refusal("package-type", path, "a file whose name ends as a folder's")
     return path, is_folder
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 from typing import TYPE_CHECKING, Final
 
 from agentmove_tools import json_values, large_json
@@ -14,7 +14,8 @@ from agentmove_tools.package.fields import (
     wrong_shape,
 )
 from agentmove_tools.package.limits import MAX_EVENTS, MAX_JSON
-from agentmove_tools.refusals import MachineError, Refusal
+from agentmove_tools.package.pairs import Pairs
+from agentmove_tools.refusals import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -116,21 +117,18 @@ def read_events(
     """Each event of a session and, with ``forms``, its one form, in the file's order.
 
     One that is there again, equal, does not come again. All is counted in ``chat``. ``content``
-    gives the file's pieces, a second time where events of one ID have to be compared, which is done
-    last. Raises ``Refusal``: field-json, -timestamp, -nul, -surrogate, -encoding, event-type,
-    event-duplicate, package-entries; and what ``content`` raises.
+    gives the file's pieces, a second time where lines of one ID differ and their forms have to be
+    compared, which is done last. Raises ``Refusal``: field-json, -timestamp, -nul, -surrogate,
+    -encoding, event-type, event-duplicate, package-entries; and what ``content`` raises.
     """
-    seen: set[int] = set()
-    again: set[int] = set()
+    seen = Pairs()  # the hash of each ID, and that of its line
+    compare = False
     path = chat.path
     types = chat.types
     first, last = LAST_TIME + 1, FIRST_TIME - 1
     number = 0
     form = b""
     for number, (line, ended) in enumerate(lines_of(content(), path), 1):
-        if number > budget.left:
-            why = f"there are more than {MAX_EVENTS} events"
-            raise Refusal("package-entries", why, path=path.encode(), place=f"line {number}")
         try:
             if len(line) > large_json.LARGE:
                 value = large_json.outline(line, _MEMBERS)
@@ -140,19 +138,22 @@ def read_events(
             else:
                 value = json_values.parse(line)
         except Refusal as refusal:
-            if ended:
+            if ended or not _is_cut(line, refusal):
                 raise of_json(refusal, path, _FIELD, line=number) from None
             if not drop_torn_line:
                 raise _torn(path, number) from None
             chat.torn = True
             break
+        if number > budget.left:
+            why = f"there are more than {MAX_EVENTS} events"
+            raise Refusal("package-entries", why, path=path.encode(), place=f"line {number}")
         event = checked_event(value, line, path, number)
-        key = hash(event.id)
-        if key in seen:
-            again.add(key)
+        own = hash(line)
+        known = seen.keep(hash(event.id), own)
+        if known is not None:
+            compare |= known != own
             chat.repeats += 1
             continue
-        seen.add(key)
         types[event.type] += 1
         ts = event.ts
         if ts < first:  # noqa: PLR1730 (a call for each event takes longer)
@@ -161,11 +162,11 @@ def read_events(
             last = ts
         yield event, form
     chat.events = len(seen)
-    budget.left -= number
+    budget.left -= number - chat.torn
     if seen:
         chat.first, chat.last = first, last
-    if again:
-        _compare_repeats(content(), path, again)
+    if compare:
+        _compare_repeats(content(), path)
 
 
 def checked_event(value: object, line: bytes, path: str, number: int) -> Event:
@@ -196,25 +197,20 @@ def checked_event(value: object, line: bytes, path: str, number: int) -> Event:
     return Event(event_id, kind, ts, value, number)
 
 
-def _compare_repeats(pieces: Iterable[bytes], path: str, again: set[int]) -> None:
+def _compare_repeats(pieces: Iterable[bytes], path: str) -> None:
     """See that events whose IDs came again are equal in the one form.
 
-    Raises ``Refusal`` (event-duplicate).
+    Two IDs of one hash, which Python keys anew in each process, would be taken for one, and be
+    refused. Raises ``Refusal`` (event-duplicate).
     """
-    known: dict[str, bytes] = {}
-    ids: dict[int, str] = {}
+    forms = Pairs()
     for number, (line, _) in enumerate(lines_of(pieces, path), 1):
         try:
-            event_id = _id_of(line)
+            own = hash(canonical(line))
+            known = forms.keep(hash(_id_of(line)), own)
         except Refusal:
             return  # the line cut short, which was left out
-        if hash(event_id) not in again:
-            continue
-        if ids.setdefault(hash(event_id), event_id) != event_id:
-            # Python's hash of a text is keyed anew in each process, so this does not come twice.
-            raise MachineError("two event IDs have the same hash: run it again", path=path)
-        digest = hashlib.blake2b(canonical(line), digest_size=16).digest()
-        if known.setdefault(event_id, digest) != digest:
+        if known not in (None, own):
             why = "an event with its id and another content comes before it"
             raise Refusal(
                 "event-duplicate",
@@ -230,6 +226,19 @@ def _id_of(line: bytes) -> str:
     large = len(line) > large_json.LARGE
     value = large_json.outline(line, _MEMBERS) if large else json_values.parse(line)
     return str(value["id"]) if isinstance(value, dict) else ""
+
+
+def _is_cut(line: bytes, refusal: Refusal) -> bool:
+    """Whether a line that was refused is no JSON, so that it may be one that was cut short."""
+    if len(line) > large_json.LARGE:  # to read it whole would take very much memory
+        return refusal.why != json_values.LONE_SURROGATE or not line.rstrip().endswith(b"}")
+    try:
+        json.loads(line)
+    except RecursionError:
+        return False
+    except ValueError:
+        return True
+    return False
 
 
 def _torn(path: str, number: int) -> Refusal:

@@ -31,10 +31,11 @@ def checked_text(pieces: Iterable[bytes], path: str, field: str) -> Iterator[byt
             raise _refusal("field-nul", path, field, line)
         if decoder is not None or not piece.isascii():
             decoder = decoder or codecs.getincrementaldecoder("utf-8")()
+            held = len(decoder.getstate()[0])  # of a character that began in the piece before
             try:
                 decoder.decode(piece)
             except UnicodeDecodeError as error:
-                line += piece.count(b"\n", 0, error.start)
+                line += piece.count(b"\n", 0, max(0, error.start - held))
                 raise _refusal("field-encoding", path, field, line) from None
         line += piece.count(b"\n")
         yield piece
@@ -58,11 +59,18 @@ def json_text(pieces: Iterable[bytes], path: str, field: str, *, longest: int = 
 
 
 def json_value(
-    text: bytes, path: str, field: str, *, wanted: Collection[str] = (), line: int | None = None
+    text: bytes,
+    path: str,
+    field: str,
+    *,
+    wanted: Collection[str] = (),
+    secret: bool = False,
+    line: int | None = None,
 ) -> object:
     """The value of a JSON text that a database can hold; the ``outline`` of a large one.
 
-    Raises ``Refusal`` (field-json, field-encoding, field-surrogate, field-nul).
+    Of a ``secret`` one errors name no key: it may be part of a value. Raises ``Refusal``
+    (field-json, field-encoding, field-surrogate, field-nul).
     """
     try:
         if len(text) > large_json.LARGE:
@@ -71,7 +79,7 @@ def json_value(
             value = json_values.parse(text)
     except Refusal as refusal:
         raise of_json(refusal, path, field, line=line) from None
-    check_no_nul(text, value, path, field, line=line)
+    check_no_nul(text, None if secret else value, path, field, line=line)
     return value
 
 
@@ -91,7 +99,10 @@ _CODES: Final = {
 def check_no_nul(
     text: bytes, value: object, path: str, field: str, *, line: int | None = None
 ) -> None:
-    """Raise ``Refusal`` (field-nul) where a string or a key of ``text``'s value holds a NUL."""
+    """Raise ``Refusal`` (field-nul) where a string or a key of ``text``'s value holds a NUL.
+
+    The error names the member of ``value`` that does.
+    """
     if _ESCAPED_NUL in text and _NUL.search(text):
         # in a large text, or below a key that comes again, it may be nowhere in the value
         raise _refusal("field-nul", path, _nul_in(value, field) or field, line)

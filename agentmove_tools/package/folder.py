@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from agentmove_tools.disk.folders import OPEN_FILE, Folders
@@ -93,8 +94,14 @@ class FolderSource:
             info = os.fstat(fd)
             if not stat.S_ISREG(info.st_mode):
                 raise Refusal("package-type", "it is no file any more", path=path)
-            held = info.st_size > _PIECE
-            return _pieces(fd) if held else (_whole(fd, info.st_size),)
+            if info.st_size <= _PIECE:
+                start = os.read(fd, info.st_size + 1)
+                if len(start) == info.st_size:
+                    return (start,)
+                held = True  # it grew or shrank meanwhile
+                return chain((start,), _pieces(fd))
+            held = True
+            return _pieces(fd)
         finally:
             if not held:
                 os.close(fd)
@@ -132,16 +139,6 @@ def _decoded(path: bytes) -> str:
         if is_of_package(shown):
             raise Refusal("package-path", "its name is not UTF-8: rename it", path=path) from None
         return shown
-
-
-def _whole(fd: int, size: int) -> bytes:
-    data = os.read(fd, size + 1)
-    if len(data) == size:
-        return data
-    pieces = [data]  # it grew or shrank meanwhile
-    while piece := os.read(fd, _PIECE):
-        pieces.append(piece)
-    return b"".join(pieces)
 
 
 def _pieces(fd: int) -> Iterator[bytes]:

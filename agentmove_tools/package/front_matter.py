@@ -13,7 +13,7 @@ from agentmove_tools.package.limits import MAX_FRONT_MATTER
 from agentmove_tools.refusals import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     import yaml
 
@@ -33,10 +33,14 @@ _PLAIN: Final = re.compile(
     r"^([^\s#'\"\[\]{},&*!|>%@`:-][^:\n]*):[ \t]+([^\s'\"\[\]{}&*!|>%@`#][^\n]*)$"
 )
 _SHOWN: Final = 40  # characters of an unknown key that a warning shows
+_MOST_SHOWN: Final = 5  # keys that one shows
 
 
 class FrontMatter(NamedTuple):
-    """What a skill's front matter says; ``warnings`` are texts, lower case, no full stop."""
+    """What a skill's front matter says, cut at the limits of Agent Skills.
+
+    ``warnings`` are texts, lower case, no full stop.
+    """
 
     name: str | None
     description: str | None
@@ -72,10 +76,15 @@ def read_front_matter(head: bytes, path: str) -> FrontMatter:
             raise _refusal(str(first), path) from None
         warnings.append("a value holds ': ' and is not quoted: it is read to the line's end")
     return FrontMatter(
-        fields.get("name"),
-        fields.get("description"),
+        _cut(fields, "name"),
+        _cut(fields, "description"),
         (*warnings, *_untidy(fields, folder)),
     )
+
+
+def _cut(fields: dict[str, str | None], key: str) -> str | None:
+    value = fields.get(key)
+    return None if value is None else value[: _LONGEST[key]]
 
 
 def _between(head: bytes, path: str) -> str | None:
@@ -83,8 +92,10 @@ def _between(head: bytes, path: str) -> str | None:
     opening = _RULE.match(head)
     if opening is None:
         return None
-    closing = _CLOSING.search(head, opening.end(), opening.end() + MAX_FRONT_MATTER)
-    if closing is None:
+    closing = _CLOSING.search(head, opening.end())
+    if closing is not None and closing.end() == len(head) >= HEAD:
+        closing = None  # where the head was cut, not where the file ends
+    if closing is None or closing.start() > opening.end() + MAX_FRONT_MATTER:
         if len(head) > opening.end() + MAX_FRONT_MATTER:
             raise _refusal("it is longer than 64 KiB, or not closed by a line ---", path)
         raise _refusal("it is not closed: a line --- is missing", path)
@@ -97,6 +108,7 @@ def _mapping(text: str, warnings: list[str]) -> dict[str, str | None]:
     import yaml  # noqa: PLC0415 (40 ms, and only a package with skills needs it)
 
     fields: dict[str, str | None] = {}
+    again: set[str] = set()
     depth = 0
     key: str | None = None
 
@@ -107,7 +119,7 @@ def _mapping(text: str, warnings: list[str]) -> dict[str, str | None]:
             key = value or ""
             return
         if key in fields:
-            warnings.append(f"the key {key[:_SHOWN]!r} is there twice: the last one counts")
+            again.add(key)
         fields[key] = value
         key = None
 
@@ -136,6 +148,8 @@ def _mapping(text: str, warnings: list[str]) -> dict[str, str | None]:
         raise
     except (ValueError, RecursionError) as error:  # the library lets others than its own out
         raise _Unreadable(f"it does not parse: {type(error).__name__}") from None
+    if again:
+        warnings.append(f"a key is there twice, and the last one counts: {_listed(again)}")
     return fields
 
 
@@ -184,8 +198,16 @@ def _untidy(fields: dict[str, str | None], folder: str) -> Iterator[str]:
         value = fields.get(key)
         if value is not None and len(value) > most:
             yield f"its {key} is longer than {most} characters"
-    for key in sorted(fields.keys() - _KNOWN):
-        yield f"its key {key[:_SHOWN]!r} is not one of Agent Skills"
+    unknown = fields.keys() - _KNOWN
+    if unknown:
+        yield f"a key is not one of Agent Skills: {_listed(unknown)}"
+
+
+def _listed(keys: Collection[str]) -> str:
+    """The first few of the keys: there may be thousands."""
+    shown = [repr(key[:_SHOWN]) for key in sorted(keys)[:_MOST_SHOWN]]
+    more = len(keys) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def _refusal(why: str, path: str) -> Refusal:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
-from typing import Final
+from typing import Final, TypeAlias
 
 from agentmove_tools.package.limits import MAX_FOLDERS, MAX_PATH
 from agentmove_tools.refusals import Refusal
 
 _DRIVE: Final = re.compile(r"[A-Za-z]:")
 _SHORT: Final = 256  # folders of longer paths are looked up part by part, which needs no memory
+_SHOWN: Final = 64  # characters of a name that is kept as it is
 _ROOT: Final = 0
+
+_Short: TypeAlias = str | bytes
 
 
 def composed(name: str) -> str:
@@ -63,7 +67,7 @@ class Paths:
 
     def __init__(self) -> None:
         # (number of the folder above, caseless name) -> the name as it came, its folder's number
-        self._known: dict[tuple[int, str], tuple[str, int]] = {}
+        self._known: dict[tuple[int, _Short], tuple[_Short, int]] = {}
         self._said: set[int] = set()  # folders that were named themselves
         self._numbers: dict[str, int] = {"": _ROOT}  # of folders, by path as it came
         self.folders = 0
@@ -80,11 +84,11 @@ class Paths:
                 raise _refusal("package-duplicate", path)
             self._said.add(own)
             return
-        key = (number, name.lower() if name.isascii() else caseless(name))
+        key = (number, _short(caseless(name)))
         known = self._known.get(key)
         if known is None:
-            self._known[key] = (name, -1)
-        elif known[1] >= 0 and known[0] == name:
+            self._known[key] = (_short(name), -1)
+        elif known[1] >= 0 and known[0] == _short(name):
             raise _refusal("package-type", path, "a file and a folder of this path")
         else:
             raise _refusal("package-duplicate", path, _other(known[0], name))
@@ -98,24 +102,33 @@ class Paths:
         return number
 
     def _add_folder(self, above: int, name: str, path: str) -> int:
-        key = (above, caseless(name))
+        key = (above, _short(caseless(name)))
         known = self._known.get(key)
         if known is None:
             self.folders += 1
             if self.folders > MAX_FOLDERS:
                 why = f"there are more than {MAX_FOLDERS} folders"
                 raise _refusal("package-entries", path, why)
-            self._known[key] = (name, self.folders)
+            self._known[key] = (_short(name), self.folders)
             return self.folders
-        if known[0] != name:
+        if known[0] != _short(name):
             raise _refusal("package-duplicate", path, _other(known[0], name))
         if known[1] < 0:
             raise _refusal("package-type", path, f"{name!r} is a file, and something lies in it")
         return known[1]
 
 
-def _other(known: str, name: str) -> str:
-    return "" if known == name else f"{known!r} is there too"
+def _short(name: str) -> _Short:
+    """A long name as its digest: there may be 20 000 of them."""
+    if len(name) <= _SHOWN:
+        return name
+    return hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=16).digest()
+
+
+def _other(known: _Short, name: str) -> str:
+    if known == _short(name):
+        return ""
+    return f"{known!r} is there too" if isinstance(known, str) else "another such name is there too"
 
 
 def _refusal(code: str, path: str, why: str = "") -> Refusal:

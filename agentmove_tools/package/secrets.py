@@ -43,7 +43,7 @@ def read_names(text: bytes, path: str) -> Names:
     Names with values and ``pendingKeys`` may stand together. Raises ``Refusal`` (field-json,
     field-nul, field-surrogate, field-encoding).
     """
-    value = json_value(text, path, _FIELD)
+    value = json_value(text, path, _FIELD, secret=True)
     if isinstance(value, list):
         return Names(frozenset(), _checked(value, path))
     if not isinstance(value, dict):
@@ -80,10 +80,13 @@ def with_pending(text: bytes, path: str, pending: Iterable[str]) -> bytes:
         return text
     if not held.entered:
         return written(wanted)
-    value = json_value(text, path, _FIELD)
+    value = json_value(text, path, _FIELD, secret=True)
     kept: dict[str, object] = {}
     if isinstance(value, dict):
         kept = {name: value[name] for name in held.entered}
+    if wanted and _PENDING in kept:
+        why = f"a secret with a value is named {_PENDING}, under which names are listed: rename it"
+        raise wrong_shape(path, _FIELD, why)
     if wanted:
         kept[_PENDING] = sorted(wanted)
     return form_of(kept) + b"\n"

@@ -119,16 +119,17 @@ def _distinct(
 
 def _encoded(text: str, special: re.Pattern[str], level: int) -> str:
     """Percent-encode what must be; from level 1 capitals too, then what is not ASCII, then all."""
-    if composed(text) != text:  # a reader would compose what is not encoded
-        level = max(level, 2)
     if level == 0:
-        return special.sub(lambda found: _encode(found.group()), text)
-    return "".join(
+        encoded = special.sub(lambda found: _encode(found.group()), text)
+        return encoded if composed(encoded) == encoded else _encoded(text, special, 2)
+    encoded = "".join(
         _encode(c)
         if special.match(text, at) or c.casefold() != c or (level > 1 and c > "\x7f") or level > 2
         else c
         for at, c in enumerate(text)
     )
+    # a reader composes what is not encoded
+    return encoded if composed(encoded) == encoded else _encoded(text, special, level + 1)
 
 
 def _encode(text: str) -> str:

@@ -24,6 +24,7 @@ from agentmove_tools.package.events import Budget, Chat, Event, read_events
 from agentmove_tools.package.existing import Existing, in_folder
 from agentmove_tools.package.layout import CONFIG, ON_REQUEST
 from agentmove_tools.package.names import caseless
+from agentmove_tools.package.pairs import Pairs
 from agentmove_tools.package.report import passed_over
 from agentmove_tools.package.secrets import read_names, secrets_text, with_pending
 from agentmove_tools.refusals import MachineError, Refusal, UsageError
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
 
 _INSIDE: Final = b".agentfy-unpack"
 _BUSY: Final = "another agentfy-unpack is at work on this folder: wait until it is done"
-_LARGE: Final = 8 << 20  # bytes of sessions that are checked before any of them is written
+# Bytes of sessions from which on all is checked before it is read again to be written: putting
+# events into their one form takes more memory than what is refused may take.
+_LARGE: Final = 8 << 20
 _PRIVATE: Final[tuple[Part, ...]] = ("secrets", "browser-state")
 _HELD: Final = 1 << 20
 _NAME_MAX: Final = 255
@@ -111,7 +114,8 @@ def unpack(package: Package, folder: bytes, options: UnpackOptions) -> Unpacked:
         raise UsageError("FOLDER is empty: a variable that is not set?")
     shown = os.fsdecode(folder)
     path = os.path.realpath(folder)
-    if sum(item.size for file in package.files for item in file.items) > _LARGE:
+    sessions = (file.items[0].size for file in package.files if file.part == "session")
+    if sum(sessions) > _LARGE:
         package.check()
     try:
         root = os.open(path, OPEN_FOLDER)
@@ -281,9 +285,9 @@ class _Update:
         return joined(self._merged_forms(file, own))
 
     def _merged_forms(self, file: File, own: Item) -> Iterator[bytes]:
-        known: dict[int, int] = {}
+        known = Pairs()
         for event, form in self._package.events(file, forms=True):
-            known[hash(event.id)] = hash(form)
+            known.keep(hash(event.id), hash(form))
             yield form
         if self._options.delete:
             return

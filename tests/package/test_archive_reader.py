@@ -149,14 +149,6 @@ TAKEN: Final[dict[str, tuple[bytes, list[Read]]]] = {
         one(b"memory/", content=b"", method=DEFLATED, attributes=FOLDER_MODE),
         [a_folder("memory")],
     ),
-    "a folder of DOS": (
-        one(b"memory", content=b"", made_by=DOS, attributes=0x10),
-        [a_folder("memory")],
-    ),
-    "a folder that only its mode tells": (
-        one(b"memory", content=b"", attributes=0o040755 << 16),
-        [a_folder("memory")],
-    ),
     "a folder that only its slash tells": (
         one(b"memory/", content=b"", attributes=0),
         [a_folder("memory")],
@@ -1208,13 +1200,25 @@ REFUSED: Final[dict[str, tuple[bytes, str, str | None, str]]] = {
         one(b"f", attributes=FOLDER_MODE),
         TYPE,
         "f",
-        "a folder with content",
+        "does not end as one's",
     ),
     "a folder of DOS with content": (
         one(b"f", attributes=0x10, made_by=DOS),
         TYPE,
         "f",
-        "a folder with content",
+        "does not end as one's",
+    ),
+    "an empty folder of a mode, without a slash": (
+        one(b"f", content=b"", attributes=0o040755 << 16),
+        TYPE,
+        "f",
+        "does not end as one's",
+    ),
+    "an empty folder of DOS, without a slash": (
+        one(b"f", content=b"", made_by=DOS, attributes=0x10),
+        TYPE,
+        "f",
+        "does not end as one's",
     ),
     "a file with a slash": (
         one(b"f/", content=b"", attributes=FILE_MODE),

@@ -502,6 +502,35 @@ def test_a_last_line_that_is_whole_json_is_never_left_out(last: bytes, code: str
     assert refused(lines(event("a")) + last, drop=True)[::2] == (code, 2)
 
 
+@pytest.mark.parametrize(
+    ("last", "code"),
+    [
+        (event("b", x="y").replace(b'"y"', rb'"\ud83d"'), "field-surrogate"),
+        (event("b", x="y").replace(b'"y"', b"1e400"), "field-json"),
+        (event("b", x="y").replace(b'"y"', b"[" * 200 + b"]" * 200), "field-json"),
+        (event("b", x="y").replace(b'"y"', rb'"\u0000"'), "field-nul"),
+        (event("b", type="joke"), "event-type"),
+    ],
+    ids=range(5),
+)
+def test_a_last_line_that_is_json_was_not_cut(last: bytes, code: str) -> None:
+    """It is refused for what it is, and nothing leaves it out."""
+    text = lines(event("a")) + last
+    assert refused(text)[0] == code
+    with pytest.raises(Refusal) as caught:
+        chat_of(text, drop=True)
+    assert caught.value.code == code
+    assert "cut short" not in caught.value.message
+
+
+@pytest.mark.parametrize("last", [b'{"a":"\\ud83d', b'{"a":"x\\ud83d\\ude', b'{"a":"\xc3'])
+def test_a_line_cut_within_a_character_was_cut(last: bytes) -> None:
+    """Half a surrogate pair, or half of a character's bytes, is no other fault."""
+    text = lines(event("a")) + last
+    assert refused(text) == ("field-json", "message", 2)
+    assert chat_of(text, drop=True).torn
+
+
 def test_a_whole_file_is_the_same_when_a_torn_line_may_be_left_out() -> None:
     """The option changes nothing else."""
     text = lines(*SAME, event("b")) + event("c")

@@ -148,7 +148,8 @@ def test_json_that_a_database_cannot_hold_is_refused(path: str) -> None:
         refusal = refusal_of({path: b'{"A":"v' + bad + b'"}'}, ALL)
         assert told(refusal) == (code, path, JSONS[path], None)
     refusal = refusal_of({path: rb'{"A":"v\u0000"}'}, ALL)
-    assert told(refusal) == ("field-nul", path, JSONS[path] + ".A", None)
+    shown = "" if "secrets" in path else ".A"  # there a key may be part of a value
+    assert told(refusal) == ("field-nul", path, JSONS[path] + shown, None)
 
 
 @pytest.mark.parametrize("count", range(1, 8))

@@ -250,12 +250,12 @@ def test_a_name_that_is_no_text_is_none() -> None:
         ("description: d\n", "it has no name"),
         ("name: PDF\ndescription: d\n", "it is named 'PDF', and its folder 'pdf'"),
         ("name: ''\ndescription: d\n", "it is named '', and its folder 'pdf'"),
-        (GOOD + "version: 1\n", "its key 'version' is not one of Agent Skills"),
-        (GOOD + "Name: x\n", "its key 'Name' is not one of Agent Skills"),
-        (GOOD + f"{'k' * 50}: x\n", f"its key '{'k' * 40}' is not one of Agent Skills"),
+        (GOOD + "version: 1\n", "a key is not one of Agent Skills: 'version'"),
+        (GOOD + "Name: x\n", "a key is not one of Agent Skills: 'Name'"),
+        (GOOD + f"{'k' * 50}: x\n", f"a key is not one of Agent Skills: '{'k' * 40}'"),
         (
             GOOD + "description: Other\n",
-            "the key 'description' is there twice: the last one counts",
+            "a key is there twice, and the last one counts: 'description'",
         ),
         (
             f"name: pdf\ndescription: {'d' * 1025}\n",
