@@ -6,7 +6,6 @@ Two senders must hash the same event the same.
 from __future__ import annotations
 
 import errno
-import hashlib
 from typing import TYPE_CHECKING, Final
 
 from agentmove_tools import large_json
@@ -65,6 +64,8 @@ def hash_lines(source: ByteSource) -> bytes:
 
     Raises ``Refusal`` (canon-json).
     """
+    import hashlib  # noqa: PLC0415 (3 ms, and what reads a package has no use for it)
+
     digest = hashlib.sha256()
     forms: list[bytes] = []
     size = 0

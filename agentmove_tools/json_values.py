@@ -93,7 +93,11 @@ def parse(text: bytes) -> object:
 def check_surrogates(text: bytes) -> None:
     """Raise ``Refusal`` (canon-json) where a string of the text holds a lone surrogate."""
     # A value under a key that comes again is dropped, so its surrogates are looked for here.
-    if _SURROGATE.search(text) and _LONE_SURROGATE.search(text.replace(rb"\\", b"--")):
+    if (
+        rb"\u" in text
+        and _SURROGATE.search(text)
+        and _LONE_SURROGATE.search(text.replace(rb"\\", b"--"))
+    ):
         raise refusal(LONE_SURROGATE)
 
 
@@ -103,9 +107,10 @@ def scan(text: str, start: int, *, ordered: bool = False) -> tuple[object, int]:
     With ``ordered`` the members of an object come in the order of their last appearances. Raises
     ``json.JSONDecodeError``, and ``Refusal`` (canon-json) for what the one form cannot hold.
     """
-    _hooks.small = _hooks.long = False
+    hooks = _hooks
+    hooks.small = hooks.long = False
     try:
-        return _hooks.scan_ordered(text, start) if ordered else _hooks.scan(text, start)
+        return hooks.scan_ordered(text, start) if ordered else hooks.scan(text, start)
     except _Bad as error:
         raise refusal(str(error)) from None
 

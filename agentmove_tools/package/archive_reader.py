@@ -63,6 +63,10 @@ _FULL_32: Final = 0xFFFFFFFF
 LONGEST_END: Final = 22 + 0xFFFF  # bytes of an end record with its comment
 _UNIX: Final = (3, 19)  # what made the entry: UNIX, and macOS
 _DOS_FOLDER: Final = 0x10
+_KIND: Final = 28  # where in the attributes the type of a UNIX mode begins
+_FILE: Final = stat.S_IFREG >> 12
+_FOLDER: Final = stat.S_IFDIR >> 12
+_LINK: Final = stat.S_IFLNK >> 12
 
 _PIECE: Final = 1 << 20  # bytes that are unpacked at once
 _COMPRESSED_PIECE: Final = 1 << 16
@@ -111,6 +115,7 @@ class _Record(NamedTuple):
 
     raw_name: bytes
     name: str
+    has_unicode_path: bool
     flags: int
     method: int
     crc: int
@@ -274,7 +279,9 @@ class Archive:
             fields = _extra_fields(data[name_at + name_length : start], record.name)
             if _FULL_32 in (size, compressed):
                 size, compressed = _zip64_sizes(fields, record.name, size, compressed)
-        differs = raw_name != record.raw_name or _name_of(raw_name, flags, fields) != record.name
+        differs = raw_name != record.raw_name
+        if record.has_unicode_path or _UNICODE_PATH in fields:
+            differs = differs or _name_of(raw_name, flags, fields) != record.name
         if differs:
             raise _damaged(record.name, "its name differs between the directory and its header")
         if method != record.method or (flags ^ record.flags) & _IN_BOTH:
@@ -437,7 +444,17 @@ def _read_record(data: bytes, at: int, end: int) -> tuple[_Record, int]:
     if method == _STORED and compressed != size:
         raise _damaged(name, "it is stored, and its two sizes differ")
     record = _Record(
-        raw_name, name, flags, method, crc, compressed, size, made_by >> 8, attributes, offset
+        raw_name,
+        name,
+        _UNICODE_PATH in fields,
+        flags,
+        method,
+        crc,
+        compressed,
+        size,
+        made_by >> 8,
+        attributes,
+        offset,
     )
     return record, following
 
@@ -516,15 +533,19 @@ def _checked_path(record: _Record, *, backslashes: bool) -> tuple[str, bool]:
         path = ""
     while path.startswith("./"):
         path = path[2:]
-    if path or not is_folder or name == "/":
-        check_path(path if name != "/" else name)
-    kind = stat.S_IFMT(record.attributes >> 16)
-    if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-        what = "a symbolic link" if kind == stat.S_IFLNK else "a device or the like"
+    if path or not is_folder:
+        check_path(path)
+    elif name == "/":
+        check_path(name)
+    kind = record.attributes >> _KIND
+    if kind == _FILE and not is_folder:
+        return path, False
+    if kind not in (0, _FILE, _FOLDER):
+        what = "a symbolic link" if kind == _LINK else "a device or the like"
         raise _refusal("package-type", path, what)
-    if not is_folder and (kind == stat.S_IFDIR or (kind == 0 and record.attributes & _DOS_FOLDER)):
+    if not is_folder and (kind == _FOLDER or record.attributes & _DOS_FOLDER):
         raise _refusal("package-type", path, "a folder whose name does not end as one's")
-    if is_folder and kind == stat.S_IFREG:
+    if is_folder and kind == _FILE:
         raise _refusal("package-type", path, "a file whose name ends as a folder's")
     return path, is_folder
 

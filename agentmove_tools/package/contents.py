@@ -129,7 +129,7 @@ class Package:
             "soul": self._text,
             "user": self._text,
             "heartbeat": self._text,
-            "memory": self._text,
+            "memory": self._memory,
             "config": self._config,
             "skill": self._skill,
             "asset": self._asset,
@@ -232,13 +232,12 @@ class Package:
         """
         return self._readers[file.part](file)
 
-    def _text(self, file: File) -> Iterator[bytes]:
-        size = 0
-        for piece in checked_text(file.items[0].pieces(), file.path, FIELDS[file.part]):
-            size += len(piece)
-            yield piece
-        if file.part == "memory":
-            self.found.sizes[file.path] = size
+    def _text(self, file: File) -> Iterable[bytes]:
+        return checked_text(file.items[0].pieces(), file.path, FIELDS[file.part])
+
+    def _memory(self, file: File) -> Iterable[bytes]:
+        self.found.sizes[file.path] = file.items[0].size
+        return self._text(file)
 
     def _asset(self, file: File) -> Iterable[bytes]:
         return file.items[0].pieces()

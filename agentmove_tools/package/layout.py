@@ -144,6 +144,8 @@ class Layout:
 
 def is_leftover(path: str) -> bool:
     """Whether it is what macOS leaves in folders and archives."""
+    if "._" not in path and ".DS_Store" not in path and "__MACOSX/" not in path:
+        return False
     name = path[path.rfind("/") + 1 :]
     return name.startswith("._") or name == ".DS_Store" or path.startswith("__MACOSX/")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import unicodedata
 from typing import Final, TypeAlias
@@ -11,11 +10,12 @@ from agentmove_tools.package.limits import MAX_FOLDERS, MAX_PATH
 from agentmove_tools.refusals import Refusal
 
 _DRIVE: Final = re.compile(r"[A-Za-z]:")
+_MOST_BYTES: Final = 4  # of a character in UTF-8
 _SHORT: Final = 256  # folders of longer paths are looked up part by part, which needs no memory
 _SHOWN: Final = 64  # characters of a name that is kept as it is
 _ROOT: Final = 0
 
-_Short: TypeAlias = str | bytes
+_Short: TypeAlias = str | int
 
 
 def composed(name: str) -> str:
@@ -42,6 +42,8 @@ def check_path(path: str) -> None:
 
 
 def _wrong_with(path: str) -> str | None:
+    if _is_plain(path):
+        return None
     if "\0" in path:
         return "it holds a NUL"
     if "\\" in path:
@@ -50,12 +52,26 @@ def _wrong_with(path: str) -> str | None:
         return "it is absolute"
     if _DRIVE.match(path):
         return "it names a drive"
-    if len(path) * 4 > MAX_PATH and len(path.encode("utf-8", "surrogateescape")) > MAX_PATH:
+    if len(path.encode("utf-8", "surrogateescape")) > MAX_PATH:
         return f"it is longer than {MAX_PATH} bytes"
     for name in path.split("/"):
         if name in ("", ".", ".."):
             return f"a part of it is {name}" if name else "a part of it is empty"
     return None
+
+
+def _is_plain(path: str) -> bool:
+    """Whether nothing in it needs a closer look; of nearly every path that is so."""
+    return (
+        "\\" not in path
+        and "\0" not in path
+        and "//" not in path
+        and "/." not in path
+        and path[:1] not in "./"  # nor empty
+        and path[1:2] != ":"
+        and path[-1] != "/"
+        and len(path) <= MAX_PATH // _MOST_BYTES
+    )
 
 
 class Paths:
@@ -84,7 +100,7 @@ class Paths:
                 raise _refusal("package-duplicate", path)
             self._said.add(own)
             return
-        key = (number, _short(caseless(name)))
+        key = (number, _short(name.lower() if name.isascii() else caseless(name)))
         known = self._known.get(key)
         if known is None:
             self._known[key] = (_short(name), -1)
@@ -119,10 +135,8 @@ class Paths:
 
 
 def _short(name: str) -> _Short:
-    """A long name as its digest: there may be 20 000 of them."""
-    if len(name) <= _SHOWN:
-        return name
-    return hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=16).digest()
+    """A long name as its hash: there may be 20 000 of them."""
+    return name if len(name) <= _SHOWN else hash(name)
 
 
 def _other(known: _Short, name: str) -> str:

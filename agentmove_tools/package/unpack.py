@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -154,8 +155,11 @@ def _create(package: Package, path: bytes) -> Unpacked:
             os.fsync(parent)
     finally:
         os.close(parent)
+    written: Counter[Part] = Counter()
     for file in package.files:
-        report.count(file.part, "written", len(file.items))
+        written[file.part] += len(file.items)
+    for part, number in written.items():
+        report.count(part, "written", number)
     report.pending = {s: names for s, names in package.found.secrets.items() if names}
     _count_passed_over(package, report)
     report.result = "created"
@@ -438,6 +442,8 @@ class _Update:
 
 def _hold(content: Iterable[bytes]) -> tuple[list[bytes], Iterator[bytes] | None]:
     """All of a small content, or its start and the rest."""
+    if isinstance(content, tuple):
+        return list(content), None
     pieces = iter(content)
     held: list[bytes] = []
     size = 0
