@@ -35,6 +35,10 @@ _OTHERS: Final = (
     (b"age-encryption.org/", "it is encrypted with age: put age -d before"),
     (b"-----BEGIN AGE ENCRYPTED FILE-----", "it is encrypted with age: put age -d before"),
     (b"TE5LU0VBTDE", "it is a sealed envelope in base64: put base64 -d before"),
+    (b"UEsDB", "it is a ZIP archive in base64: put base64 -d before"),
+    (b"7z\xbc\xaf\x27\x1c", "it is a 7z archive: unpack it, and pack it again as a ZIP"),
+    (b"<!DOCTYPE html", "it is a web page, such as one that asks to log in"),
+    (b"<html", "it is a web page, such as one that asks to log in"),
 )
 # The only line end in a Move Stream's first KiB may be the one behind its first hash.
 _HASH_REWRITTEN: Final = re.compile(rb"LNK\.sha256=[0-9a-f]{64}\r\n")
@@ -107,6 +111,8 @@ def _other_kind(head: bytes, expected: Expected) -> str | None:
     if head.lstrip().startswith(b"{"):
         if expected == "move" and b'"format"' in head:
             return "it is a manifest: put lnk-tar-create HOME before"
+        if expected == "package":
+            return "it is JSON, as --report gives it in the package's place"
         return "it is JSON"
     return hint_of_damage(head)
 

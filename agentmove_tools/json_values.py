@@ -17,9 +17,10 @@ from typing import Final
 from agentmove_tools.refusals import Refusal
 
 MAX_DEPTH: Final = 127
-# What a refusal's ``why`` is for these two.
+# What a refusal's ``why`` is for these.
 LONE_SURROGATE: Final = "a lone surrogate"
 NOT_UTF8: Final = "it is not UTF-8"
+NO_VALUE: Final = "there is no value"
 # Python converts fewer digits than this whatever its limit is set to; with none, in quadratic time.
 _LONG_INTEGER: Final = 640
 
@@ -74,13 +75,14 @@ def parse(text: bytes) -> object:
         decoded = text.decode()
     except UnicodeDecodeError:
         raise refusal(NOT_UTF8) from None
+    check_start(text)
     # The scanner goes as deep as Python's stack; this also bounds it before it starts.
     if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _is_too_deep(text):
         raise refusal(f"it is nested over {MAX_DEPTH} deep")
     check_surrogates(text)
     start = len(decoded) - len(decoded.lstrip(SPACE))
     if start == len(decoded):
-        raise refusal("there is no value")
+        raise refusal(NO_VALUE)
     try:
         value, end = scan(decoded, start)
     except json.JSONDecodeError as error:
@@ -88,6 +90,12 @@ def parse(text: bytes) -> object:
     if end != len(decoded) and decoded[end:].strip(SPACE):
         raise refusal(f"something follows the value, from character {end + 1} on")
     return value
+
+
+def check_start(text: bytes) -> None:
+    """Raise ``Refusal`` (canon-json) for a byte order mark, which JSON does not have."""
+    if text.startswith(b"\xef\xbb\xbf"):
+        raise refusal("it starts with a byte order mark: remove that")
 
 
 def check_surrogates(text: bytes) -> None:

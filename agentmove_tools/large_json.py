@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from agentmove_tools.json_values import (
     MAX_DEPTH,
     NO_BRACKETS,
+    NO_VALUE,
     NOT_UTF8,
     SPACE,
     STRINGS,
+    check_start,
     check_surrogates,
     form_of_scanned,
     parse,
@@ -128,6 +130,7 @@ def form(text: bytes) -> bytes:
 
 def _windows(text: bytes, *, elide: bool) -> Iterator[_Window]:
     _check_utf8(text)
+    check_start(text)
     check_surrogates(text)
     stack = bytearray()  # the opening brackets of what is open
     for start, piece, is_last in _pieces(text, elide=elide):
@@ -208,7 +211,7 @@ def _check_ends(piece: bytes, start: int, *, is_last: bool, is_open: bool) -> No
     """See that there is a value on both sides of each comma that the text was cut at."""
     bare = piece.strip(_BLANKS)
     if not bare and start == 0 and is_last:
-        raise refusal("there is no value")
+        raise refusal(NO_VALUE)
     if start and not is_open:
         raise refusal(f"something follows the value, before byte {start}")
     if not bare or (start and bare[0] in b"]}") or (not is_last and bare[-1] in b"[{"):

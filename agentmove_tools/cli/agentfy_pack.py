@@ -11,7 +11,7 @@ from agentmove_tools.cli.options import JsonErrors, Output, Quiet, Version
 from agentmove_tools.cli.packages import (
     DropTornLine,
     ExternalId,
-    Strict,
+    StrictOfFolder,
     With,
     check_external_id,
     tell,
@@ -28,7 +28,7 @@ def command(
         str, typer.Argument(metavar="FOLDER", help="The agent's folder, such as .agent.")
     ],
     with_: With = None,
-    strict: Strict = False,
+    strict: StrictOfFolder = False,
     drop_torn_line: DropTornLine = False,
     external_id: ExternalId = None,
     output: Output = None,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from agentmove_tools.cli.errors import say
 from agentmove_tools.cli.options import JsonErrors, Output, Quiet, Version
 from agentmove_tools.cli.packages import (
     DropTornLine,
@@ -66,18 +67,21 @@ def command(
         wanted=wanted(with_),
     )
     source = open_input("an agent package")
-    with progress(_NAME, quiet) as meter:
-        archive = Archive(read_upload(meter.watch(source)))
-        package = Package(ArchiveSource(archive), options)
-        done = unpack(package, os.fsencode(folder), UnpackOptions(update=update, delete=delete))
-    report = done.to_json()
+    # The output is opened first: a report that cannot be written is said before anything is done.
     with open_output(output, binary=False) as sink:
+        with progress(_NAME, quiet) as meter:
+            archive = Archive(read_upload(meter.watch(source)))
+            package = Package(ArchiveSource(archive), options)
+            done = unpack(package, os.fsencode(folder), UnpackOptions(update=update, delete=delete))
+        report = done.to_json()
         if output is None and is_terminal(1):
             _print(report)
         else:
             import json  # noqa: PLC0415
 
             tell(_NAME, package)
+            for path, warning in done.warnings:
+                say(_NAME, f"warning: {path}: {warning}")
             sink.write(json.dumps(report, ensure_ascii=False).encode() + b"\n")
 
 
@@ -90,7 +94,7 @@ def _print(report: dict[str, Any]) -> None:
         ("part", "came in", "written", "left alone", "passed over", "removed"),
         [
             (part, *(str(counts[column]) for column in columns))
-            for part, counts in sorted(report["parts"].items())
+            for part, counts in [*report["parts"].items(), ("events", report["events"])]
         ],
     )
     lines = [
@@ -98,5 +102,9 @@ def _print(report: dict[str, Any]) -> None:
         for scope, names in report["pending_secrets"].items()
     ]
     lines += [f"removed: {path}" for path in report["removed"]]
+    lines += [
+        f"no longer to be entered, {scope}: {', '.join(names)}"
+        for scope, names in report["removed_names"].items()
+    ]
     print_lines(lines)
     print_not_taken(report)

@@ -63,7 +63,7 @@ def command(
         package = Package(ArchiveSource(archive), options)
         package.check()
         if not report:
-            tell(_NAME, package)
+            tell(_NAME, package, passed=True)
             sink.write(archive.data)
         elif output is None and is_terminal(1):
             _print(report_of(package, archive))
@@ -96,7 +96,7 @@ def _print(report: dict[str, Any]) -> None:
         [(m["path"], m["date"] or "", str(m["bytes"])) for m in report["memories"]],
     )
     _table(
-        ("channel", "user", "events", "first", "last"),
+        ("channel", "user", "events", "first, UTC", "last, UTC"),
         [
             (c["channel"], c["user"], str(c["events"]), _time(c["first"]), _time(c["last"]))
             for c in report["chats"]

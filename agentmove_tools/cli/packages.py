@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
@@ -22,12 +22,12 @@ DropTornLine: TypeAlias = Annotated[
     ),
 ]
 
+_STRICT: Final = "Refuse paths that a package has no place for"
+
+StrictOfFolder: TypeAlias = Annotated[bool, typer.Option("--strict", help=f"{_STRICT}.")]
+
 Strict: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--strict",
-        help="Refuse paths that a package has no place for, and secrets' values in a package.",
-    ),
+    bool, typer.Option("--strict", help=f"{_STRICT}, and values of secrets.")
 ]
 
 ExternalId: TypeAlias = Annotated[
@@ -35,7 +35,7 @@ ExternalId: TypeAlias = Annotated[
     typer.Option(
         "--external-id",
         metavar="ID",
-        help="The agent's ID, for a configuration that has none.",
+        help="The agent's ID, where the configuration has none; another one is refused.",
         show_default=False,
     ),
 ]
@@ -69,15 +69,19 @@ def check_external_id(external_id: str | None) -> None:
         raise UsageError("--external-id is empty: a variable that is not set?")
 
 
-def tell(name: str, package: Package) -> None:
-    """Write the warnings, and the paths that were left out, to standard error."""
+def tell(name: str, package: Package, *, passed: bool = False) -> None:
+    """Write the warnings, and the paths that are not taken, to standard error.
+
+    ``passed``: the package goes on as it is, with all that is in it.
+    """
     from agentmove_tools.package.layout import ON_REQUEST  # noqa: PLC0415 (not for --help)
 
     for path, warnings in sorted(package.found.warnings.items()):
         for warning in warnings:
             say(name, f"warning: {path}: {warning}")
+    fate = "no part of the agent" if passed else "left out"
     for path in package.unknown:
-        say(name, f"left out: {path}: a package has no place for it")
+        say(name, f"{fate}: {path}: a package has no place for it")
     for each in package.passed_over:
         if each.part in ON_REQUEST:
             say(name, f"left out: {each.path}: {each.why}")

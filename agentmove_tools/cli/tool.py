@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import signal
 import sys
 import warnings
@@ -89,7 +90,11 @@ def _invoke(name: str, command: Callable[..., None] | typer.Typer, arguments: li
             program.invoke(context)
     except typer.TyperException as mistake:
         text = mistake.format_message().rstrip(".")
-        raise UsageError(text[:1].lower() + text[1:], hint=f"try {name} --help") from None
+        hint = f"try {name} --help"
+        given = arguments[-1] if arguments else ""
+        if "unexpected extra argument" in text and os.path.isfile(given):
+            hint = f"it reads standard input: {shlex.join([name, *arguments[:-1]])} < {given}"
+        raise UsageError(text[:1].lower() + text[1:], hint=hint) from None
     except typer.Exit as done:  # after --help and --version
         _check_status(done.exit_code)
     except SystemExit as done:  # after --show-completion

@@ -190,13 +190,25 @@ class Package:
         held = {file.path for file in files}
         for path in REQUIRED:
             if path not in held:
-                hint = "give its .agent folder" if ".agent/" in self.unknown else None
-                raise Refusal("package-required", path=path.encode(), hint=hint)
+                raise Refusal("package-required", path=path.encode(), hint=self._hint(path))
         if self._source.is_folder:  # an archive's were checked as they came
             paths = Paths()
             for file in files:
                 check_path(file.path)
                 paths.add(file.path, is_folder=False)
+
+    def _hint(self, missing: str) -> str | None:
+        """What may be meant where ``missing`` is not there."""
+        for path in self.unknown:
+            if path == ".agent/":
+                return "give its .agent folder"
+            if path == "agent.json":
+                return "it is a Home, and no agent's folder: lnk-manifest sends it"
+            if path.casefold() == missing.casefold():
+                return f"{path} is there: rename it"
+            if path.endswith("/" + missing):
+                return f"{path} is there: pack the folder that it lies in"
+        return "name the agent's own folder, .agent" if self._source.is_folder else None
 
     # -- contents
 
@@ -279,10 +291,10 @@ class Package:
                 "it has no id",
                 path=path.encode(),
                 field="agent.config.id",
-                hint="give it one, or tell with --external-id under which it is imported",
+                hint="give it one, or name one with --external-id",
             )
         if told not in (None, config.id):
-            why = "its id is not the one that --external-id names"
+            why = f"its id is {config.id!r}, and --external-id names {told!r}"
             raise Refusal("agent-id", why, path=path.encode(), field="agent.config.id")
 
     def _access(self, file: File) -> Iterator[bytes]:
@@ -324,7 +336,7 @@ class Package:
         if self.options.strict:
             why = f"it holds {values}, and a package holds only names"
             raise wrong_shape(path, FIELDS["secrets"], why)
-        self._warn(path, f"it holds {values}: only the names are read")
+        self._warn(path, f"it holds {values}: only names are taken, but this archive has them")
 
     def _session(self, file: File) -> Iterator[bytes]:
         return joined(form for _, form in self.events(file, forms=True))

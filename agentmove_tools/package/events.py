@@ -263,7 +263,7 @@ def _wrong_type(kind: object, path: str, number: int) -> Refusal:
 def _out_of_time(path: str, number: int) -> Refusal:
     return Refusal(
         "field-timestamp",
-        "ts is milliseconds since 1970, from 4713 BC to 294276 AD",
+        "ts is in milliseconds since 1970, not in nanoseconds, from 4713 BC to 294276 AD",
         path=path.encode(),
         place=f"line {number}",
         field="message.ts",

@@ -110,4 +110,4 @@ class Existing:
 def in_folder(refusal: Refusal) -> MachineError:
     """What is wrong with the folder, not with the package."""
     path = refusal.details.get("path")
-    return MachineError(f"in the folder: {refusal.message}", path=path)
+    return MachineError(f"in the folder: {refusal.message}", path=path, hint=refusal.hint)

@@ -104,6 +104,8 @@ def of_json(refusal: Refusal, path: str, field: str, *, line: int | None = None)
     """What a refusal of the one form (canon-json) is called in a package."""
     code = _CODES.get(refusal.why, "field-json")
     why = "" if code != "field-json" else refusal.why
+    if why == json_values.NO_VALUE and line is not None:
+        why = "it is an empty line: remove it"
     return _refusal(code, path, field, line, why)
 
 

@@ -72,7 +72,7 @@ class FolderSource:
             elif is_of_package(path):
                 why = "it is a symbolic link: put what it leads to in its place"
                 if kind != LINK:
-                    why = "it is a device, a socket or the like"
+                    why = "it is a device, a socket or the like: remove it"
                 raise Refusal("package-type", why, path=raw)
             else:
                 self._passed_over.append(path)

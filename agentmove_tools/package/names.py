@@ -47,7 +47,7 @@ def _wrong_with(path: str) -> str | None:
     if "\0" in path:
         return "it holds a NUL"
     if "\\" in path:
-        return "it holds a \\"
+        return "it holds a \\: rename it"
     if path.startswith("/"):
         return "it is absolute"
     if _DRIVE.match(path):

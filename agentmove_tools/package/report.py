@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentmove_tools.package.layout import memory_date
 
@@ -63,7 +63,7 @@ def counts_of(package: Package) -> dict[str, int]:
     return counts
 
 
-def passed_over(package: Package) -> dict[str, object]:
+def passed_over(package: Package) -> dict[str, Any]:
     """What of a package is not taken, and the warnings."""
     return {
         "unknown": package.unknown,

@@ -69,39 +69,60 @@ class UnpackOptions:
 class Unpacked:
     """What was done: ``result`` is created, updated or unchanged; ``parts`` counts files.
 
-    For each part ``in`` = ``written`` + ``left_alone`` + ``passed_over``; ``removed`` counts what
-    the folder had. ``pending`` are the names of secrets still to be entered, by scope.
+    For each part, and for the events of sessions, ``in`` = ``written`` + ``left_alone`` +
+    ``passed_over``; ``removed`` counts what the folder had. ``written`` are the paths that an
+    update wrote, ``removed`` those that it took out, ``removed_names`` the secrets' names without
+    a value that it took out, and ``pending`` those still to be entered, both by scope. ``warnings``
+    are of the folder's own files, by path.
     """
 
     def __init__(self, package: Package) -> None:
         self._package = package
         self.result = "unchanged"
         self.parts: dict[str, dict[str, int]] = {}
+        self.events = _no_counts()
+        self.written: list[str] = []
         self.removed: list[str] = []
+        self.removed_names: dict[str, list[str]] = {}
         self.pending: dict[str, list[str]] = {}
+        self.warnings: list[tuple[str, str]] = []
 
     def count(self, part: Part, fate: str, number: int = 1) -> None:
         """Count files of a part that were ``written``, ``left_alone``, ``passed_over``."""
-        counts = self.parts.setdefault(
-            part, {"in": 0, "written": 0, "left_alone": 0, "passed_over": 0, "removed": 0}
-        )
+        counts = self.parts.setdefault(part, _no_counts())
         counts[fate] += number
         if fate != "removed":
             counts["in"] += number
         if fate in ("written", "removed") and self.result == "unchanged":
             self.result = "updated"
 
+    def count_events(self, came: int, *, there: int = 0, removed: int = 0) -> None:
+        """Count a session's events: that came, that were there already, that were taken out."""
+        self.events["in"] += came
+        self.events["written"] += came - there
+        self.events["left_alone"] += there
+        self.events["removed"] += removed
+
     def to_json(self) -> dict[str, object]:
         """The report, in JSON's types."""
         config = self._package.found.config
+        rest = passed_over(self._package)
+        rest["warnings"] += [{"path": path, "warning": text} for path, text in self.warnings]
         return {
             "result": self.result,
             "agent": {"id": config.id, "name": config.name},
-            "parts": self.parts,
+            "parts": dict(sorted(self.parts.items())),
+            "events": self.events,
+            "written": self.written,
             "removed": self.removed,
+            "removed_names": self.removed_names,
             "pending_secrets": self.pending,
-            **passed_over(self._package),
+            **rest,
         }
+
+
+def _no_counts() -> dict[str, int]:
+    return {"in": 0, "written": 0, "left_alone": 0, "passed_over": 0, "removed": 0}
 
 
 def unpack(package: Package, folder: bytes, options: UnpackOptions) -> Unpacked:
@@ -160,6 +181,8 @@ def _create(package: Package, path: bytes) -> Unpacked:
         written[file.part] += len(file.items)
     for part, number in written.items():
         report.count(part, "written", number)
+    for chat in package.found.chats.values():
+        report.count_events(chat.events)
     report.pending = {s: names for s, names in package.found.secrets.items() if names}
     _count_passed_over(package, report)
     report.result = "created"
@@ -205,6 +228,9 @@ class _Update:
 
     def run(self) -> Unpacked:
         """Stage all that differs, then put it in place."""
+        if self._options.delete and CONFIG not in self._existing.paths:
+            msg = f"it holds no {CONFIG}, so it is no agent's folder, and --delete takes out files"
+            raise UsageError(msg, hint="leave --delete out, or look whether FOLDER is right")
         with Workplace(self._root, _INSIDE, busy=_BUSY) as work:
             stage = Stage(work.tree, fresh=True, owner=self._owner, folder_mode=0o777)
             try:
@@ -225,6 +251,7 @@ class _Update:
             self._put_in_place(work.tree)
             for path, part in removed:
                 self._remove(path, part)
+        self._report.written = [path.decode("utf-8", "backslashreplace") for path in self._changed]
         if self._changed or removed:
             sync_file_system(self._root)
         self._folders.forget()
@@ -249,6 +276,8 @@ class _Update:
             content = self._merged(file, own)
         changed = self._stage(stage, file, self._targets[file.path], content)
         self._report.count(file.part, "written" if changed else "left_alone")
+        if file.part == "session" and own is None:
+            self._report.count_events(self._package.found.chats[file.path].events)
 
     def _stage(self, stage: Stage, file: File, path: str, content: Iterable[bytes]) -> bool:
         """Stage a file unless the folder holds the same; says whether it differs."""
@@ -285,7 +314,7 @@ class _Update:
             raise OSError(error.errno, error.strerror, path) from None
 
     def _merged(self, file: File, own: Item) -> Iterator[bytes]:
-        """The package's events, and after them those that only the folder has."""
+        """The package's events, and after them, without --delete, those only the folder has."""
         return joined(self._merged_forms(file, own))
 
     def _merged_forms(self, file: File, own: Item) -> Iterator[bytes]:
@@ -293,14 +322,18 @@ class _Update:
         for event, form in self._package.events(file, forms=True):
             known.keep(hash(event.id), hash(form))
             yield form
-        if self._options.delete:
-            return
+        there = removed = 0
         for event, form in self._own_events(file, own):
             other = known.get(hash(event.id))
-            if other is None:
+            if other == hash(form):
+                there += 1
+            elif self._options.delete:
+                removed += 1
+            elif other is None:
                 yield form
-            elif other != hash(form):
+            else:
                 raise _differs(own.path, event)
+        self._report.count_events(len(known), there=there, removed=removed)
 
     def _own_events(self, file: File, own: Item) -> Iterator[tuple[Event, bytes]]:
         chat = Chat(*file.chat, own.path)
@@ -309,6 +342,9 @@ class _Update:
             yield from read_events(own.pieces, chat, Budget(), drop_torn_line=drop, forms=True)
         except Refusal as refusal:
             raise in_folder(refusal) from None
+        if chat.torn:
+            warning = "in the folder, its last line was cut short, and is left out"
+            self._report.warnings.append((own.path, warning))
 
     def _stage_secrets(self, stage: Stage, file: File) -> None:
         content = b"".join(self._package.content(file))
@@ -337,6 +373,7 @@ class _Update:
             left: set[str] = set()
             for text, item, each in zip(texts, own, read, strict=True):
                 pending = set(each.pending & names if self._options.delete else each.pending)
+                self._drop_names(file.scope, each.pending - pending)
                 pending |= missing
                 missing = set()
                 left |= pending
@@ -365,7 +402,7 @@ class _Update:
         scopes = {file.scope for file in self._package.files if file.part == "secrets"}
         for scope, items in self._existing.secrets.items():
             if scope not in scopes:
-                removed += self._drop_pending(stage, items)
+                removed += self._drop_pending(stage, scope, items)
         return removed
 
     def _are_one(self, path: str, other: str) -> bool:
@@ -382,11 +419,20 @@ class _Update:
         finally:
             os.close(fd)
 
-    def _drop_pending(self, stage: Stage, items: list[Item]) -> Iterator[tuple[bytes, Part]]:
+    def _drop_names(self, scope: str, names: frozenset[str]) -> None:
+        if names:
+            dropped = {*self._report.removed_names.get(scope, ()), *names}
+            self._report.removed_names[scope] = sorted(dropped)
+
+    def _drop_pending(
+        self, stage: Stage, scope: str, items: list[Item]
+    ) -> Iterator[tuple[bytes, Part]]:
         for item in items:
             try:
                 text = secrets_text(item.pieces(), item.path)
-                if not read_names(text, item.path).entered:
+                read = read_names(text, item.path)
+                self._drop_names(scope, read.pending)
+                if not read.entered:
                     yield self._existing.raw(item.path), "secrets"
                     continue
                 new = with_pending(text, item.path, ())
@@ -524,7 +570,7 @@ def _differs(path: str, event: Event) -> Refusal:
         "the folder holds another event with this id than the package",
         path=path.encode(),
         place=f"line {event.line}",
-        hint="messages do not change: move one of the two sessions away",
+        hint="messages do not change: --delete takes the package's, or move the session away",
         field="message.id",
         line=event.line,
     )

@@ -118,7 +118,7 @@ def test_the_folder_around_an_agent_is_told_from_one(here: Path) -> None:
     assert refusal_at(here).hint == "give its .agent folder"
     shutil.rmtree(here / ".agent")
     put(here / "agent", AGENT)
-    assert refusal_at(here).hint is None
+    assert refusal_at(here).hint == "name the agent's own folder, .agent"
 
 
 def test_what_has_no_place_is_named_once(agent: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_pipe_or_a_socket_is_never_opened(agent: Path, path: str, expected: bo
         if expected:
             refusal = refusal_at(agent)
             assert told(refusal) == ("package-type", path, None, None)
-            assert refusal.why == "it is a device, a socket or the like"
+            assert refusal.why == "it is a device, a socket or the like: remove it"
         else:
             assert unknown_in(agent) == [path]
             assert told(refusal_at(agent, STRICT)) == ("package-path", path, None, None)

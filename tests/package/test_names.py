@@ -73,8 +73,8 @@ def test_a_plain_path_is_taken(path: str) -> None:
     ("path", "why"),
     [
         ("a\0b", "it holds a NUL"),
-        ("a\\b", "it holds a \\"),
-        ("..\\evil.md", "it holds a \\"),
+        ("a\\b", "it holds a \\: rename it"),
+        ("..\\evil.md", "it holds a \\: rename it"),
         ("/etc/evil", "it is absolute"),
         ("/", "it is absolute"),
         ("C:/evil", "it names a drive"),

@@ -199,11 +199,11 @@ def test_a_large_file_shows_no_value_either() -> None:
 
 
 def test_values_in_an_archive_are_a_warning() -> None:
-    """It counts them, and only the names are read; a folder's own values are none."""
+    """It counts them, and only names are taken, but this archive has them; a folder's own values are none."""
     package = checked({PATH: b'{"A":"v"}', "data/secrets/u1.json": b'{"A":"v","B":1,"C":null}'})
     assert warnings_of(package) == [
-        f"{PATH}: it holds a value: only the names are read",
-        "data/secrets/u1.json: it holds 2 values: only the names are read",
+        f"{PATH}: it holds a value: only names are taken, but this archive has them",
+        "data/secrets/u1.json: it holds 2 values: only names are taken, but this archive has them",
     ]
     assert warnings_of(checked({PATH: b'{"A":null,"B":"","pendingKeys":["C"]}'})) == []
     assert warnings_of(checked({PATH: b'["A"]'})) == []
