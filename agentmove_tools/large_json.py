@@ -26,7 +26,6 @@ from agentmove_tools.json_values import (
     check_start,
     check_surrogates,
     form_of_scanned,
-    parse,
     refusal,
     said,
     scan,
@@ -43,7 +42,7 @@ _BLANKS: Final = SPACE.encode()
 
 # Neither can be in a text, in which a lone surrogate is refused.
 _CHILD: Final = "\ud800"  # the key of a member that began in an earlier window
-_ELIDED: Final = "\ud801"  # stands for a string that was too long for a window
+ELIDED: Final = "\ud801"  # stands for a string that was too long for a window
 _CHILD_KEY: Final = b'{"\\ud800":'
 _ELIDED_TEXT: Final = b'"\\ud801"'
 
@@ -54,7 +53,6 @@ _VALID_STRING: Final = re.compile(
 )
 # Between two commas at most so many containers end, so many begin, each with a key, and a value.
 _TOKENS: Final = re.compile(STRINGS.pattern + rb"|[][{}]")
-_MOST_STRINGS: Final = 2 * MAX_DEPTH
 _MOST_TOKENS: Final = 4 * MAX_DEPTH
 
 
@@ -80,7 +78,8 @@ def outline(text: bytes, wanted: Collection[str]) -> object:
     """The value of a text without what is in it; all of the text is checked.
 
     A list comes empty. An object comes with those of the ``wanted`` members that it has, and a list
-    or an object among these comes empty too. Raises ``Refusal`` (canon-json).
+    or an object among these comes empty too, and a string of over 256 KiB as ``ELIDED``. Raises
+    ``Refusal`` (canon-json).
     """
     found: object = None
     for window in _windows(text, elide=True):
@@ -89,8 +88,6 @@ def outline(text: bytes, wanted: Collection[str]) -> object:
             found |= new
         else:
             found = new
-    if found == _ELIDED or (isinstance(found, dict) and _ELIDED in found.values()):
-        return _outline_of(parse(text), wanted)  # nobody has an ID or a name that is so long
     return found
 
 
@@ -113,7 +110,7 @@ def names_in(text: bytes) -> Iterator[str]:
     """
     for window in _windows(text, elide=True):
         for name in window.value if isinstance(window.value, dict | list) else ():
-            if isinstance(name, str) and name not in (_CHILD, _ELIDED):
+            if isinstance(name, str) and name not in (_CHILD, ELIDED):
                 yield name
 
 
@@ -154,7 +151,7 @@ def _pieces(text: bytes, *, elide: bool) -> Iterator[tuple[int, bytes, bool]]:
     """The text cut at commas outside strings: where each piece starts, it, whether it is the last.
 
     The commas themselves are left out. With ``elide`` a string that is longer than a window is
-    checked where it is, and ``_ELIDED`` stands for it.
+    checked where it is, and ``ELIDED`` stands for it.
     """
     head = b""  # of a piece with a long string, up to the string's end
     at = start = 0
@@ -197,14 +194,12 @@ def _end_of_outside(window: bytes, end: int) -> int:
 
 def _last_comma(window: bytes, end: int) -> int:
     """Where the last comma outside strings is, before ``end``, which is outside; -1 without one."""
-    for _ in range(_MOST_STRINGS):
-        comma = window.rfind(b",", 0, end)
-        if comma < 0:
-            return -1
-        end = _end_of_outside(window, comma)
-        if end == comma:
-            return comma
-    raise refusal("strings follow each other without a comma, or too deep")
+    comma = window.rfind(b",", 0, end)
+    if comma < 0 or _end_of_outside(window, comma) == comma:
+        return comma
+    # It is in a string, and so may be those before it: look once more, with all strings masked.
+    masked = STRINGS.sub(lambda string: b'"' * len(string.group()), window[:end])
+    return masked.rfind(b",")
 
 
 def _check_ends(piece: bytes, start: int, *, is_last: bool, is_open: bool) -> None:
@@ -322,7 +317,9 @@ def _members(run: bytes | bytearray) -> Iterator[tuple[str, bytes]]:
     for line in io.BytesIO(run):
         quoted = STRINGS.match(line)
         if quoted is not None:
-            yield json.loads(quoted.group()), line.removesuffix(b"\n")
+            key = quoted.group()
+            plain = b"\\" not in key
+            yield key[1:-1].decode() if plain else json.loads(key), line.removesuffix(b"\n")
 
 
 class _Former:

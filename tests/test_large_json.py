@@ -129,10 +129,31 @@ def test_a_key_is_found_wherever_a_window_ends(before: int) -> None:
     assert large_json.outline(text, MEMBERS) == {"id": "ab", "data": {}}
 
 
-def test_an_id_longer_than_a_window_is_read() -> None:
-    """Such an ID comes whole, other long strings do not matter."""
+def test_a_string_longer_than_a_window_is_told_by_what_no_string_is() -> None:
+    """What it says is not kept; it is checked all the same."""
     text = b'{"id":"an id \\u0041 that is long","x":"text, that is long","data":{}}'
-    assert large_json.outline(text, MEMBERS) == {"id": "an id A that is long", "data": {}}
+    outline = large_json.outline(text, MEMBERS)
+    assert outline == {"id": large_json.ELIDED, "data": {}}
+    with pytest.raises(UnicodeEncodeError):
+        large_json.ELIDED.encode()
+
+
+def test_the_work_goes_by_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many strings with commas lie before a window's end, it is looked over a few times."""
+    looked: list[int] = []
+    real = large_json._OUTSIDE
+
+    class Counted:
+        def match(self, window: bytes, start: int, end: int) -> object:
+            looked.append(end - start)
+            return real.match(window, start, end)
+
+    monkeypatch.setattr(large_json, "_WINDOW", 4096)
+    monkeypatch.setattr(large_json, "_OUTSIDE", Counted())
+    keys = b'{"k,":' * 100 + b"1" + b"}" * 100
+    text = b"[" + b",".join([b'"' + b"x" * 3300 + b'"', keys] * 50) + b"]"
+    assert large_json.outline(text, MEMBERS) == []
+    assert sum(looked) < 4 * len(text)
 
 
 def test_the_names_of_an_object_and_of_a_list_come() -> None:

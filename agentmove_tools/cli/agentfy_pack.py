@@ -59,7 +59,7 @@ def command(
             root = open_folder(os.fsencode(folder))
         except NotADirectoryError:
             raise UsageError(f"{folder} is a file: name a folder") from None
-        source = FolderSource(root, identities=sink.identities)
+        source = FolderSource(root, identities=sink.identities, wanted=options.wanted)
         package = Package(source, options)
         pieces = pack(package)
         tell(_NAME, package)

@@ -67,6 +67,8 @@ def check_external_id(external_id: str | None) -> None:
     """Raise ``UsageError`` for an ID that no configuration could have."""
     if external_id == "":
         raise UsageError("--external-id is empty: a variable that is not set?")
+    if external_id is not None and not external_id.isprintable():
+        raise UsageError("--external-id holds what is no text, or a control character")
 
 
 def tell(name: str, package: Package, *, passed: bool = False) -> None:

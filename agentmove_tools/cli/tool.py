@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import shlex
@@ -133,9 +134,10 @@ def _of_stdout(error: OSError) -> Exception:
 
 def _forget_stdout() -> None:
     """Let what could not be written go, so that Python's own last flush has no complaint."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, STDOUT)
-    os.close(nowhere)
+    with contextlib.suppress(OSError):  # with no descriptor left there is no other way either
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, STDOUT)
+        os.close(nowhere)
 
 
 def _catch_signals() -> None:

@@ -31,6 +31,7 @@ class WriteBehind:
         self._jobs: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._room = threading.Semaphore(_BATCHES)
         self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
         self._error: BaseException | None = None
 
     def put(self, entry: Staged, content: tuple[bytes, ...], mode: int | None) -> None:
@@ -63,6 +64,12 @@ class WriteBehind:
             self._stage.put(entry, content, mode=mode)
 
     def _work(self) -> None:
+        try:
+            self._put_batches()
+        finally:
+            self._ended.set()
+
+    def _put_batches(self) -> None:
         while (batch := self._jobs.get()) is not None:
             try:
                 if self._error is None:
@@ -85,5 +92,9 @@ class WriteBehind:
             self._hand_over()
         if self._thread is not None:
             self._jobs.put(None)
+            # A join that a signal interrupts takes the thread for ended, and what is removed then
+            # would be written again.
+            self._ended.wait()
             self._thread.join()
+            self._ended.clear()
             self._thread = None

@@ -167,5 +167,14 @@ def mount_points() -> frozenset[bytes]:
     return frozenset(_unescaped(line.split(b" ")[4]) for line in lines)
 
 
+def mounts_below(folder: int) -> frozenset[bytes]:
+    """The mount points below an open folder, as paths from it on. Raises ``OSError``."""
+    mounts = mount_points()
+    if not mounts:
+        return mounts
+    top = os.readlink(b"/proc/self/fd/%d" % folder).rstrip(b"/") + b"/"
+    return frozenset(path[len(top) :] for path in mounts if path.startswith(top))
+
+
 def _unescaped(field: bytes) -> bytes:
     return re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), field)

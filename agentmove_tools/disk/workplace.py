@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Final, Self
 
 from agentmove_tools.disk.folders import OPEN_FOLDER, names, remove
+from agentmove_tools.disk.system import mounts_below
 from agentmove_tools.refusals import MachineError
 
 if TYPE_CHECKING:
@@ -19,9 +20,10 @@ TREE: Final = b"tree"  # what a Stage writes below; its unfinished file lies bes
 class Workplace:
     """The folder ``name`` in the open folder ``parent``, locked; a context manager.
 
-    What a killed process left in it is removed. At the end the folder goes. ``tree`` is the open
-    folder that is staged in, of mode ``mode`` less the umask. Raises ``MachineError`` where another
-    process is at work in it (``busy`` says so), and ``OSError``.
+    What a killed process left in it is removed; ``left`` are the names of that. At the end the
+    folder goes. ``tree`` is the open folder that is staged in, of mode ``mode`` less the umask.
+    Raises ``MachineError`` where another process is at work in it (``busy`` says so), and
+    ``OSError``.
     """
 
     def __init__(self, parent: int, name: bytes, *, busy: str, mode: int = 0o777) -> None:
@@ -29,7 +31,11 @@ class Workplace:
         self._name = name
         self.fd = _locked(parent, name, busy)
         try:
-            for left in names(self.fd):
+            if mounts_below(self.fd):
+                msg = "a file system is mounted in it: unmount that, or what it holds would be lost"
+                raise MachineError(msg, path=name.decode("utf-8", "backslashreplace"))
+            self.left = names(self.fd)
+            for left in self.left:
                 remove(self.fd, left)
             os.mkdir(TREE, mode, dir_fd=self.fd)
             self.tree = os.open(TREE, OPEN_FOLDER, dir_fd=self.fd)

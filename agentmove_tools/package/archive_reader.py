@@ -7,6 +7,7 @@ from the first byte on, the directory follows, and the end record with its comme
 
 from __future__ import annotations
 
+import errno
 import stat
 import struct
 import zlib
@@ -81,7 +82,9 @@ def read_upload(source: ByteSource) -> bytes:
     data = bytearray()
     buffer = bytearray(1 << 18)
     view = memoryview(buffer)
-    while count := source.readinto(view):
+    while (count := source.readinto(view)) != 0:
+        if count is None:  # to take it for the end would lose what comes later
+            raise BlockingIOError(errno.EAGAIN, "the input has no bytes yet and does not wait")
         data += view[:count]
         if len(data) > MAX_UPLOAD:
             head = bytes(data[:_HEAD])
@@ -138,7 +141,6 @@ class Archive:
         if len(data) > MAX_UPLOAD:
             raise _too_long()
         self.data = data
-        self.folders_named = 0
         try:
             start, end, count = _find_directory(data)
             records = _read_directory(data, start, end, count)
@@ -194,13 +196,12 @@ class Archive:
             while not unpacker.eof:
                 fed = unpacker.unconsumed_tail
                 if not fed:
-                    if at >= entry.end:
-                        break
                     fed = self.data[at : min(at + _COMPRESSED_PIECE, entry.end)]
                     at += len(fed)
                 piece = unpacker.decompress(fed, min(_PIECE, entry.size - size + 1))
                 size += len(piece)
-                if size > entry.size:
+                # with nothing fed, it may still hold what did not fit into the last piece
+                if size > entry.size or not (fed or piece):
                     break
                 if piece:
                     yield piece
@@ -238,7 +239,6 @@ class Archive:
                 path, is_folder, record.size, executable, record.method, record.crc, start, end
             )
             if is_folder:
-                self.folders_named += 1
                 self._whole(entry)
             entries.append(entry)
         return entries

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agentmove_tools.large_json import names_in
 from agentmove_tools.package.events import Budget, Chat, Event, read_events
-from agentmove_tools.package.fields import checked_text, json_text, json_value, member, wrong_shape
+from agentmove_tools.package.fields import (
+    checked_text,
+    json_text,
+    json_value,
+    member,
+    too_long,
+    wrong_shape,
+)
 from agentmove_tools.package.front_matter import HEAD, FrontMatter, read_front_matter
 from agentmove_tools.package.layout import (
     FIELDS,
@@ -25,6 +32,7 @@ from agentmove_tools.package.layout import (
     Part,
     memory_date,
 )
+from agentmove_tools.package.limits import MAX_NAMES, MAX_SECRETS
 from agentmove_tools.package.names import Paths, check_path
 from agentmove_tools.package.secrets import read_names, secrets_text, written
 from agentmove_tools.package.session_names import (
@@ -329,7 +337,13 @@ class Package:
             if read.entered and not self._source.is_folder:
                 self._found_values(item.path, len(read.entered))
         self.found.secrets[file.scope] = sorted(names)
-        yield written(names)
+        if sum(map(len, self.found.secrets.values())) > MAX_NAMES:
+            why = f"the secrets have over {MAX_NAMES} names"
+            raise wrong_shape(file.path, FIELDS["secrets"], why)
+        text = written(names)
+        if len(text) > MAX_SECRETS:
+            raise too_long(file.path, FIELDS["secrets"], longest=MAX_SECRETS)
+        yield text
 
     def _found_values(self, path: str, count: int) -> None:
         values = "a value" if count == 1 else f"{count} values"

@@ -13,7 +13,7 @@ from agentmove_tools.package.fields import (
     too_long,
     wrong_shape,
 )
-from agentmove_tools.package.limits import MAX_EVENTS, MAX_JSON
+from agentmove_tools.package.limits import MAX_EVENTS, MAX_ID, MAX_JSON
 from agentmove_tools.package.pairs import Pairs
 from agentmove_tools.refusals import Refusal
 
@@ -88,15 +88,15 @@ def lines_of(pieces: Iterable[bytes], path: str) -> Iterator[tuple[bytes, bool]]
     for piece in pieces:
         lines = piece.split(b"\n")
         size += len(lines[0])
-        if size > MAX_JSON:
-            raise too_long(path, _FIELD, line=number)
+        if size > MAX_JSON or (len(piece) > MAX_JSON and max(map(len, lines)) > MAX_JSON):
+            sizes = [size, *map(len, lines[1:])]
+            over = next(at for at, found in enumerate(sizes) if found > MAX_JSON)
+            raise too_long(path, _FIELD, line=number + over)
         held.append(lines[0])
         if len(lines) == 1:
             continue
         yield b"".join(held) if len(held) > 1 else lines[0], True
         for line in lines[1:-1]:
-            if len(line) > MAX_JSON:
-                raise too_long(path, _FIELD, line=number)
             yield line, True
         number += len(lines) - 1
         held = [lines[-1]]
@@ -147,6 +147,8 @@ def read_events(
         if number > budget.left:
             why = f"there are more than {MAX_EVENTS} events"
             raise Refusal("package-entries", why, path=path.encode(), place=f"line {number}")
+        if len(form) > MAX_JSON:  # it may be longer than the line, by its numbers
+            raise too_long(path, _FIELD, line=number)
         event = checked_event(value, line, path, number)
         own = hash(line)
         known = seen.keep(hash(event.id), own)
@@ -179,6 +181,9 @@ def checked_event(value: object, line: bytes, path: str, number: int) -> Event:
     event_id = value.get("id")
     if type(event_id) is not str or not event_id:
         why = "its id is missing, empty or no text"
+        raise wrong_shape(path, "message.id", why, line=number)
+    if len(event_id) > MAX_ID or event_id == large_json.ELIDED:
+        why = f"its id is longer than {MAX_ID} characters"
         raise wrong_shape(path, "message.id", why, line=number)
     kind = value.get("type")
     if type(kind) is not str or kind not in _TYPES:
@@ -225,7 +230,7 @@ def _compare_repeats(pieces: Iterable[bytes], path: str) -> None:
 def _id_of(line: bytes) -> str:
     large = len(line) > large_json.LARGE
     value = large_json.outline(line, _MEMBERS) if large else json_values.parse(line)
-    return str(value["id"]) if isinstance(value, dict) else ""
+    return str(value.get("id")) if isinstance(value, dict) else ""
 
 
 def _is_cut(line: bytes, refusal: Refusal) -> bool:
@@ -233,12 +238,12 @@ def _is_cut(line: bytes, refusal: Refusal) -> bool:
     if len(line) > large_json.LARGE:  # to read it whole would take very much memory
         return refusal.why != json_values.LONE_SURROGATE or not line.rstrip().endswith(b"}")
     try:
-        json.loads(line)
-    except RecursionError:
-        return False
-    except ValueError:
+        text = line.decode().strip(json_values.SPACE)
+        return json_values.scan(text, 0)[1] != len(text)
+    except (UnicodeDecodeError, json.JSONDecodeError):
         return True
-    return False
+    except (Refusal, RecursionError):
+        return False
 
 
 def _torn(path: str, number: int) -> Refusal:

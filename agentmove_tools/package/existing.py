@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agentmove_tools.package.fields import json_text, json_value
 from agentmove_tools.package.folder import FolderSource
 from agentmove_tools.package.layout import CONFIG, FIELDS, PASSED_OVER, SECRETS, SESSIONS, Layout
-from agentmove_tools.package.names import caseless
+from agentmove_tools.package.names import Paths, caseless
 from agentmove_tools.package.session_names import (
     channel_and_user,
     scope_files,
@@ -25,16 +25,19 @@ if TYPE_CHECKING:
     from agentmove_tools.package.sources import Item
 
 
+_NAMED_APART: Final[tuple[Part, ...]] = ("session", "secrets")
+
+
 class Existing:
-    """The files of the open folder ``root`` that a package could hold.
+    """The files of the open folder ``root`` that a package could hold, with ``wanted`` ones.
 
     ``paths``: each with its part. ``sessions`` and ``secrets``: the files by channel and user, and
     by scope, whatever they are called. Raises ``MachineError`` for what is no file where one is
     due, and ``OSError``.
     """
 
-    def __init__(self, root: int) -> None:
-        self._source = FolderSource(root)
+    def __init__(self, root: int, wanted: frozenset[Part]) -> None:
+        self._source = FolderSource(root, wanted=wanted)
         try:
             items = self._source.items()
         except Refusal as refusal:
@@ -60,14 +63,17 @@ class Existing:
                 self.paths[item.path] = part
 
     def agent_id(self) -> str | None:
-        """The ID in the folder's own configuration, None where there is none to read."""
+        """The ID in the folder's own configuration, None where it has none.
+
+        Raises ``MachineError`` for a configuration that cannot be read, and ``OSError``.
+        """
         if self._config is None:
             return None
         try:
             text = json_text(self._config.pieces(), CONFIG, FIELDS["config"])
             value = json_value(text, CONFIG, FIELDS["config"], wanted=("id",))
-        except Refusal:
-            return None
+        except Refusal as refusal:
+            raise in_folder(refusal) from None
         found = value.get("id") if isinstance(value, dict) else None
         return found if isinstance(found, str) and found else None
 
@@ -78,6 +84,20 @@ class Existing:
     def raw(self, path: str) -> bytes:
         """The bytes of a path as the disk has them."""
         return self._source.raw_paths.get(path) or path.encode()
+
+    def check_names(self, files: Iterable[File], removed: Iterable[str]) -> None:
+        """See that no file of the package is called as one of the folder's but for case or form.
+
+        Sessions and secrets have names of their own for that. Raises ``MachineError``.
+        """
+        named = {file.path for file in files if file.part not in _NAMED_APART}
+        own = {path for path, part in self.paths.items() if part not in _NAMED_APART}
+        paths = Paths()
+        try:
+            for path in sorted(named | own.difference(removed)):
+                paths.add(path, is_folder=False)
+        except Refusal as refusal:
+            raise in_folder(refusal) from None
 
     def targets(self, files: Iterable[File]) -> dict[str, str]:
         """Where each file goes, by its path in the package: the folder's own file of the same.
@@ -109,5 +129,7 @@ class Existing:
 
 def in_folder(refusal: Refusal) -> MachineError:
     """What is wrong with the folder, not with the package."""
-    path = refusal.details.get("path")
-    return MachineError(f"in the folder: {refusal.message}", path=path, hint=refusal.hint)
+    details = {key: refusal.details.get(key) for key in ("path", "field", "line")}
+    line = details["line"]
+    where = "in the folder" if line is None else f"in the folder, line {line}"
+    return MachineError(f"{where}: {refusal.message}", **details, hint=refusal.hint)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import stat
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from agentmove_tools.disk.folders import OPEN_FILE, Folders
 from agentmove_tools.disk.walk import inode_in, mode_in, size_in, walk
-from agentmove_tools.package.layout import is_leftover, is_of_package, may_hold
+from agentmove_tools.package.layout import ON_REQUEST, is_leftover, is_of_package, may_hold
 from agentmove_tools.package.names import composed
 from agentmove_tools.package.sources import Item
-from agentmove_tools.refusals import Refusal
+from agentmove_tools.refusals import MachineError, Refusal
 from agentmove_tools.stream.paths import FILE, FOLDER, LINK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from agentmove_tools.package.layout import Part
+
+# The folder in which an unpacking stages what it will put into the folder.
+WORKPLACE: Final = ".agentfy-unpack"
 
 _PIECE: Final = 1 << 20
 
@@ -31,13 +35,20 @@ class FolderSource:
 
     No link is followed. A folder that a package has no place for is not looked into. Files of these
     ``identities`` (device and inode number) are left out: the output, where it is written into the
-    folder.
+    folder. ``wanted``: which of ``ON_REQUEST`` are looked for.
     """
 
     is_folder = True
 
-    def __init__(self, root: int, *, identities: frozenset[tuple[int, int]] = frozenset()) -> None:
+    def __init__(
+        self,
+        root: int,
+        *,
+        identities: frozenset[tuple[int, int]] = frozenset(),
+        wanted: frozenset[Part] = frozenset(ON_REQUEST),
+    ) -> None:
         self._root = root
+        self._wanted = wanted
         self._identities = identities
         self._inodes = {inode for _, inode in identities}
         self._folders = Folders(root)
@@ -48,18 +59,27 @@ class FolderSource:
         """The files below the folder.
 
         Raises ``Refusal`` (package-type, package-path) where something else lies in the place of
-        one, and ``OSError``.
+        one, ``MachineError`` where a folder is gone before it is read, and ``OSError``.
         """
         items: list[Item] = []
         skipped: set[bytes] = set()
+        found: set[bytes] = set()
+        listed: set[bytes] = set()
         for raw, kind, folder, name in walk(
-            self._root, b"", signs=True, leave_out=skipped.__contains__, any_names=True
+            self._root,
+            b"",
+            signs=True,
+            leave_out=skipped.__contains__,
+            any_names=True,
+            entered=lambda folder: listed.add(folder.path),
         ):
             path = _decoded(raw)
             if kind == FOLDER:
-                if not may_hold(path):
+                if may_hold(path):
+                    found.add(raw)
+                else:
                     skipped.add(raw)
-                    if not is_leftover(path + "/"):
+                    if not is_leftover(path + "/") and path != WORKPLACE:
                         self._passed_over.append(path + "/")
             elif kind == FILE:
                 sign = folder.signs.get(name)
@@ -69,13 +89,16 @@ class FolderSource:
                     self.raw_paths[path] = raw
                 executable = mode_in(sign) & 0o111 != 0
                 items.append(Item(path, executable, size_in(sign), _Content(self, raw)))
-            elif is_of_package(path):
+            elif is_of_package(path, self._wanted):
                 why = "it is a symbolic link: put what it leads to in its place"
                 if kind != LINK:
                     why = "it is a device, a socket or the like: remove it"
                 raise Refusal("package-type", why, path=raw)
             else:
                 self._passed_over.append(path)
+        for raw in sorted(found - listed):
+            msg = "this folder was moved or removed while the agent was read: run it again"
+            raise MachineError(msg, path=raw.decode("utf-8", "backslashreplace"))
         return items
 
     def passed_over(self) -> list[str]:
@@ -84,27 +107,35 @@ class FolderSource:
 
     def read(self, path: bytes) -> Iterable[bytes]:
         """The content of a file, a small one in one piece. Raises ``OSError`` and ``Refusal``."""
+        fd = self._open_file(path)
+        try:
+            size = os.fstat(fd).st_size
+            if size <= _PIECE:
+                start = os.read(fd, size + 1)
+                if len(start) == size:
+                    return (start,)
+        finally:
+            os.close(fd)
+        return self._pieces(path)  # it is large, or grew or shrank meanwhile
+
+    def _pieces(self, path: bytes) -> Iterator[bytes]:
+        fd = self._open_file(path)
+        try:
+            while piece := os.read(fd, _PIECE):
+                yield piece
+        finally:
+            os.close(fd)
+
+    def _open_file(self, path: bytes) -> int:
         above, _, name = path.rpartition(b"/")
         try:
             fd = os.open(name, OPEN_FILE, dir_fd=self._folders.get(above, make=False))
         except OSError as error:
             raise OSError(error.errno, error.strerror, path) from None
-        held = False
-        try:
-            info = os.fstat(fd)
-            if not stat.S_ISREG(info.st_mode):
-                raise Refusal("package-type", "it is no file any more", path=path)
-            if info.st_size <= _PIECE:
-                start = os.read(fd, info.st_size + 1)
-                if len(start) == info.st_size:
-                    return (start,)
-                held = True  # it grew or shrank meanwhile
-                return chain((start,), _pieces(fd))
-            held = True
-            return _pieces(fd)
-        finally:
-            if not held:
-                os.close(fd)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise Refusal("package-type", "it is no file any more", path=path)
+        return fd
 
     def close(self) -> None:
         """Close the folders that were kept open; ``root`` is the caller's."""
@@ -139,11 +170,3 @@ def _decoded(path: bytes) -> str:
         if is_of_package(shown):
             raise Refusal("package-path", "its name is not UTF-8: rename it", path=path) from None
         return shown
-
-
-def _pieces(fd: int) -> Iterator[bytes]:
-    try:
-        while piece := os.read(fd, _PIECE):
-            yield piece
-    finally:
-        os.close(fd)

@@ -56,7 +56,7 @@ def read_front_matter(head: bytes, path: str) -> FrontMatter:
 
     ``head``: its first ``HEAD`` bytes, all of it where it is shorter. ``path`` names it in errors;
     the skill's name is expected to be that of its folder. Raises ``Refusal``
-    (skill-front-matter).
+    (skill-front-matter, field-nul).
     """
     text = _between(head.removeprefix(_BOM), path)
     folder = path.split("/")[-2]
@@ -75,6 +75,9 @@ def read_front_matter(head: bytes, path: str) -> FrontMatter:
         except _Unreadable:
             raise _refusal(str(first), path) from None
         warnings.append("a value holds ': ' and is not quoted: it is read to the line's end")
+    for key in ("name", "description"):
+        if "\0" in (fields.get(key) or ""):
+            raise Refusal("field-nul", path=path.encode(), field=f"skill.{key}")
     return FrontMatter(
         _cut(fields, "name"),
         _cut(fields, "description"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 from agentmove_tools.refusals import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 SOUL: Final = "SOUL.md"
 CONFIG: Final = "agent.config.json"
@@ -150,8 +150,15 @@ def is_leftover(path: str) -> bool:
     return name.startswith("._") or name == ".DS_Store" or path.startswith("__MACOSX/")
 
 
-def is_of_package(path: str) -> bool:
-    """Whether a package holds this path, or what lies below it: a link there would be lost."""
+def is_of_package(path: str, wanted: Collection[Part] = ON_REQUEST) -> bool:
+    """Whether a package holds this path, or what lies below it: a link there would be lost.
+
+    ``wanted``: which of ``ON_REQUEST`` it holds.
+    """
+    if path == "data/usage.json":
+        return "usage" in wanted
+    if path == "browser-state" or path.startswith("browser-state/"):
+        return "browser-state" in wanted
     if path in _FOLDERS or _SINGLE.get(path, "derived") != "derived":
         return True
     return path.startswith(_BELOW)

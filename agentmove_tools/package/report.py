@@ -33,7 +33,6 @@ def report_of(package: Package, archive: Archive) -> dict[str, object]:
         "memories": [
             {"path": path, "date": memory_date(path), "bytes": size}
             for path, size in found.sizes.items()
-            if path.endswith(".md")
         ],
         "chats": [
             {

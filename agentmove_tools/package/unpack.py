@@ -6,23 +6,33 @@ and in one that was there nothing changes before all that differs lies ready bes
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agentmove_tools.disk.behind import WriteBehind
 from agentmove_tools.disk.flush import Flusher
-from agentmove_tools.disk.folders import NO_FOLDER, OPEN_FILE, OPEN_FOLDER, Folders, kind_at
+from agentmove_tools.disk.folders import (
+    CREATE_FILE,
+    NO_FOLDER,
+    OPEN_FILE,
+    OPEN_FOLDER,
+    Folders,
+    kind_at,
+    names,
+)
 from agentmove_tools.disk.stage import Stage
-from agentmove_tools.disk.system import sync_file_system
+from agentmove_tools.disk.system import mounts_below, sync_file_system
 from agentmove_tools.disk.workplace import TREE, Workplace
 from agentmove_tools.package.contents import File, Package, joined
 from agentmove_tools.package.events import Budget, Chat, Event, read_events
 from agentmove_tools.package.existing import Existing, in_folder
+from agentmove_tools.package.folder import WORKPLACE
 from agentmove_tools.package.layout import CONFIG, ON_REQUEST
 from agentmove_tools.package.names import caseless
 from agentmove_tools.package.pairs import Pairs
@@ -37,7 +47,8 @@ if TYPE_CHECKING:
     from agentmove_tools.package.layout import Part
     from agentmove_tools.package.sources import Item
 
-_INSIDE: Final = b".agentfy-unpack"
+_INSIDE: Final = WORKPLACE.encode()
+_FIRST: Final = b"first"  # in it while an empty folder is filled
 _BUSY: Final = "another agentfy-unpack is at work on this folder: wait until it is done"
 # Bytes of sessions from which on all is checked before it is read again to be written: putting
 # events into their one form takes more memory than what is refused may take.
@@ -45,6 +56,7 @@ _LARGE: Final = 8 << 20
 _PRIVATE: Final[tuple[Part, ...]] = ("secrets", "browser-state")
 _HELD: Final = 1 << 20
 _NAME_MAX: Final = 255
+_EFFECTIVE: Final = os.access in os.supports_effective_ids
 
 
 class _Staged(NamedTuple):
@@ -146,16 +158,37 @@ def unpack(package: Package, folder: bytes, options: UnpackOptions) -> Unpacked:
     except NotADirectoryError:
         raise UsageError(f"{shown} is a file: name a folder") from None
     try:
-        there = [name for name in os.listdir(root) if os.fsencode(name) != _INSIDE]
-        if there and not options.update:
-            hint = "--update writes what differs, and --delete takes out what the package lacks"
-            raise UsageError(f"{shown} is there already, and not empty", hint=hint)
-        report = _Update(package, root, options).run()
-        if not there:
-            report.result = "created"
-        return report
+        # once before anything is written into it, and once when nobody else can
+        _check_free(root, shown, options, resumes=_was_cut_off(root))
+        with Workplace(root, _INSIDE, busy=_BUSY) as work:
+            resumes = _FIRST in work.left
+            is_first = _check_free(root, shown, options, resumes=resumes) or resumes
+            if is_first:
+                os.close(os.open(_FIRST, CREATE_FILE, 0o600, dir_fd=work.fd))
+            update = _Update(package, root, options)
+            try:
+                return update.run(work, is_first=is_first)
+            finally:
+                update.close()
     finally:
         os.close(root)
+
+
+def _check_free(root: int, shown: str, options: UnpackOptions, *, resumes: bool) -> bool:
+    """Whether the open folder is empty. Raises ``UsageError`` where it has to be."""
+    there = [name for name in names(root) if name != _INSIDE]
+    if there and not options.update and not resumes:
+        hint = "--update writes what differs, and --delete takes out what the package lacks"
+        raise UsageError(f"{shown} is there already, and not empty", hint=hint)
+    return not there
+
+
+def _was_cut_off(root: int) -> bool:
+    """Whether a first unpacking into the open folder was killed: the same command completes it."""
+    try:
+        return kind_at(root, _INSIDE + b"/" + _FIRST) == stat.S_IFREG
+    except NotADirectoryError:
+        return False
 
 
 def _create(package: Package, path: bytes) -> Unpacked:
@@ -219,45 +252,56 @@ class _Update:
         self._root = root
         self._options = options
         self._report = Unpacked(package)
-        self._existing = Existing(root)
+        self._existing = Existing(root, package.options.wanted)
         self._targets = self._existing.targets(package.files)
         self._owner = _owner(root)
         self._folders = Folders(root, mode=0o777, owner=self._owner, replace=False)
         self._changed: list[bytes] = []
+        self._signs: dict[bytes, tuple[int, int, int] | None] = {}  # of files before they were read
         self._umask_less = _less_umask()
 
-    def run(self) -> Unpacked:
+    def run(self, work: Workplace, *, is_first: bool) -> Unpacked:
         """Stage all that differs, then put it in place."""
-        if self._options.delete and CONFIG not in self._existing.paths:
+        if self._options.delete and not is_first and CONFIG not in self._existing.paths:
             msg = f"it holds no {CONFIG}, so it is no agent's folder, and --delete takes out files"
             raise UsageError(msg, hint="leave --delete out, or look whether FOLDER is right")
-        with Workplace(self._root, _INSIDE, busy=_BUSY) as work:
-            stage = Stage(work.tree, fresh=True, owner=self._owner, folder_mode=0o777)
-            try:
-                self._package.begin()
-                for file in self._package.files:
-                    if file.part == "secrets":
-                        self._stage_secrets(stage, file)
-                    else:
-                        self._stage_file(stage, file)
-                self._package.check_rest()
-                self._check_agent()
-                removed = self._stage_removals(stage)
-            finally:
-                stage.close()
-            self._check_ways()
-            if self._changed:
-                sync_file_system(work.fd)
-            self._put_in_place(work.tree)
-            for path, part in removed:
-                self._remove(path, part)
-        self._report.written = [path.decode("utf-8", "backslashreplace") for path in self._changed]
+        stage = Stage(work.tree, fresh=True, owner=self._owner, folder_mode=0o777)
+        try:
+            self._package.begin()
+            for file in self._package.files:
+                if file.part == "secrets":
+                    self._stage_secrets(stage, file)
+                else:
+                    self._stage_file(stage, file)
+                if file.part == "config":
+                    self._check_agent()
+            self._package.check_rest()
+            removed = self._stage_removals(stage)
+        finally:
+            stage.close()
+        self._existing.check_names(
+            self._package.files, {path.decode(errors="replace") for path, _ in removed}
+        )
+        self._check_ways()
+        if self._changed:
+            sync_file_system(work.fd)
+        self._put_in_place(work.tree)
+        for path, part in removed:
+            self._remove(path, part)
         if self._changed or removed:
             sync_file_system(self._root)
-        self._folders.forget()
-        self._existing.close()
+        if is_first:
+            self._report.result = "created"
+        else:
+            shown = [path.decode("utf-8", "backslashreplace") for path in self._changed]
+            self._report.written = shown
         _count_passed_over(self._package, self._report)
         return self._report
+
+    def close(self) -> None:
+        """Close what was kept open."""
+        self._folders.forget()
+        self._existing.close()
 
     def _check_agent(self) -> None:
         """See that the folder is no other agent's: two agents' conversations would mix."""
@@ -282,6 +326,7 @@ class _Update:
     def _stage(self, stage: Stage, file: File, path: str, content: Iterable[bytes]) -> bool:
         """Stage a file unless the folder holds the same; says whether it differs."""
         raw = self._existing.raw(path)
+        self._note(raw)
         held, more = _hold(content)
         own = self._open(raw)
         try:
@@ -300,6 +345,22 @@ class _Update:
                 os.close(own)
         self._changed.append(raw)
         return True
+
+    def _note(self, path: bytes) -> None:
+        """Note how a file of the folder is before it is read, to see that it stays so."""
+        if path not in self._signs:
+            self._signs[path] = self._sign(path)
+
+    def _sign(self, path: bytes) -> tuple[int, int, int] | None:
+        above, _, name = path.rpartition(b"/")
+        try:
+            folder = self._folders.get(above, make=False)
+            info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, *NO_FOLDER):
+                return None
+            raise
+        return info.st_ino, info.st_size, info.st_mtime_ns
 
     def _open(self, path: bytes) -> int | None:
         """The folder's own file, open; None where there is none. Raises ``MachineError``."""
@@ -363,6 +424,8 @@ class _Update:
         self, stage: Stage, file: File, own: list[Item], names: set[str]
     ) -> tuple[bool, set[str]]:
         """Add names to the folder's own files of a scope; what is pending there then."""
+        for item in own:
+            self._note(self._existing.raw(item.path))
         try:
             texts = [secrets_text(item.pieces(), item.path) for item in own]
             read = [read_names(text, item.path) for text, item in zip(texts, own, strict=True)]
@@ -447,17 +510,24 @@ class _Update:
     def _check_ways(self) -> None:
         """See that every file can be put in its place. Raises ``MachineError``, ``OSError``."""
         device = os.fstat(self._root).st_dev
+        mounts = mounts_below(self._root)
         for path in self._changed:
             above, _, name = path.rpartition(b"/")
             try:
                 folder = self._folders.get(above, make=False)
             except FileNotFoundError:
                 continue
-            if os.fstat(folder).st_dev != device:
-                msg = "another file system is mounted here, and a file cannot be moved onto it"
-                raise MachineError(msg, path=os.fsdecode(above))
+            on_the_way = {path, *accumulate(path.split(b"/"), lambda top, name: top + b"/" + name)}
+            if os.fstat(folder).st_dev != device or mounts & on_the_way:
+                msg = "something is mounted here, and a file cannot be moved onto it"
+                raise MachineError(msg, path=path.decode("utf-8", "backslashreplace"))
+            if not os.access(b".", os.W_OK | os.X_OK, dir_fd=folder, effective_ids=_EFFECTIVE):
+                raise OSError(errno.EACCES, os.strerror(errno.EACCES), above or b".")
             if kind_at(folder, name) not in (None, stat.S_IFREG):
                 raise _in_the_way(path)
+            if self._sign(path) != self._signs[path]:
+                msg = "it was changed meanwhile: stop the agent, and run this again"
+                raise MachineError(msg, path=path.decode("utf-8", "backslashreplace"))
 
     def _put_in_place(self, tree: int) -> None:
         staged = Folders(tree)
@@ -465,8 +535,11 @@ class _Update:
             for path in self._changed:
                 above, _, name = path.rpartition(b"/")
                 source = staged.get(above, make=False)
-                target = self._folders.get(above, make=True)
-                os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+                try:
+                    target = self._folders.get(above, make=True)
+                    os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+                except OSError as error:
+                    raise OSError(error.errno, error.strerror, path) from None
         finally:
             staged.forget()
 
@@ -482,8 +555,10 @@ class _Update:
             above, _, name = above.rpartition(b"/")
             try:
                 os.rmdir(name, dir_fd=self._folders.get(above, make=False))
-            except OSError:  # something is in it still
-                return
+            except OSError as error:
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY):
+                    return  # something is in it still, or mounted on it
+                raise
 
 
 def _hold(content: Iterable[bytes]) -> tuple[list[bytes], Iterator[bytes] | None]:

@@ -367,6 +367,16 @@ TAKEN: Final[dict[str, tuple[bytes, list[Read]]]] = {
 }
 
 
+@pytest.mark.parametrize("more", [0, 1, 9, 20, 150, 257, 300, 1031, 3999])
+@pytest.mark.parametrize("byte", [b"\0", b" "], ids=["zeros", "blanks"])
+def test_a_content_that_packs_very_well_is_read_to_its_end(more: int, byte: bytes) -> None:
+    """All of its packed bytes are taken in before all that they unpack to has come out."""
+    for mebibytes in (1, 2):
+        content = byte * ((mebibytes << 20) + more)
+        data = archive(Zipped(b"a", content, method=DEFLATED))
+        assert read(data) == [("a", False, False, content)]
+
+
 @pytest.mark.parametrize("name", TAKEN)
 def test_it_is_taken(name: str) -> None:
     """Each of these is read: its paths, in the directory's order, and its contents."""

@@ -18,7 +18,7 @@ from agentmove_tools.package.events import (
     lines_of,
     read_events,
 )
-from agentmove_tools.package.limits import MAX_JSON
+from agentmove_tools.package.limits import MAX_ID, MAX_JSON
 from agentmove_tools.refusals import Refusal
 from tests.package.packages import (
     DROP,
@@ -663,3 +663,43 @@ def test_a_line_that_is_left_out_is_no_event() -> None:
 def test_the_limit_is_a_million() -> None:
     """As the database's side has it."""
     assert Budget().left == 1_000_000
+
+
+# -- limits of what is written and remembered
+
+
+def test_the_form_of_an_event_has_the_limit_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number may be longer in it, and what is written must be taken again."""
+    line = event("a", data={"n": [0.5] * 20}).replace(b"0.5", b"1e15")
+    monkeypatch.setattr(module, "MAX_JSON", len(line) + 10)
+    assert len(events_of(lines(line), forms=False)) == 1
+    with pytest.raises(Refusal) as caught:
+        events_of(lines(line))
+    assert told(caught.value) == ("field-json", PATH, "message", 1)
+
+
+def test_an_id_has_a_limit() -> None:
+    """In a small event and in a large one."""
+    assert chat_of(lines(event("a" * MAX_ID))).events == 1
+    assert refused(lines(event("a" * (MAX_ID + 1)))) == ("field-json", "message.id", 1)
+    assert refused(lines(large("a" * (300 << 10)))) == ("field-json", "message.id", 1)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "line"),
+    [
+        ([b"{}\n{}\n" + b"x" * 60], 3),
+        ([b"{}\n{}\n" + b"x" * 60 + b"\n{}"], 3),
+        ([b"{}\n" + b"x" * 30, b"x" * 30], 2),
+        ([b"x" * 60], 1),
+    ],
+    ids=range(4),
+)
+def test_a_long_line_is_found_in_pieces_of_any_size(
+    monkeypatch: pytest.MonkeyPatch, pieces: list[bytes], line: int
+) -> None:
+    """With its own number, before it is held."""
+    monkeypatch.setattr(module, "MAX_JSON", 50)
+    with pytest.raises(Refusal) as caught:
+        list(module.lines_of(pieces, PATH))
+    assert caught.value.details["line"] == line

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from agentmove_tools.disk import walk as walk_module
 from agentmove_tools.package.contents import Package
 from agentmove_tools.package.folder import FolderSource, open_folder
-from agentmove_tools.refusals import Refusal
+from agentmove_tools.refusals import MachineError, Refusal
 from tests.package.packages import (
     AGENT,
     ALL,
@@ -565,3 +566,45 @@ def test_sessions_and_secrets_get_their_written_names(agent: Path) -> None:
             "data/sessions/x:a%2Fb.jsonl",
             "data/secrets/user-u9.json",
         }
+
+
+@pytest.mark.parametrize("path", ["browser-state", "browser-state/x.json", "data/usage.json"])
+def test_a_link_in_a_place_that_is_not_asked_for_is_passed_over(agent: Path, path: str) -> None:
+    """It is refused only where what it leads to would be packed."""
+    (agent / path).parent.mkdir(exist_ok=True)
+    (agent / path).symlink_to("/etc")
+    root = open_folder(os.fsencode(agent))
+    try:
+        assert FolderSource(root, wanted=frozenset()).items()
+        with pytest.raises(Refusal) as caught:
+            FolderSource(root).items()
+        assert caught.value.code == "package-type"
+    finally:
+        os.close(root)
+
+
+def test_a_folder_that_is_gone_while_it_is_read_is_told(
+    agent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a word the package would lack all that lies in it."""
+    put(agent, {"memory/a.md": b"x"})
+    root = open_folder(os.fsencode(agent))
+    real = walk_module.Folder.read
+
+    def read(self: walk_module.Folder, **named: bool) -> None:
+        if self.path == b"memory":
+            shutil.move(agent / "memory", agent / "away")
+        real(self, **named)
+
+    monkeypatch.setattr(walk_module.Folder, "read", read)
+    try:
+        with pytest.raises(MachineError, match="moved or removed"):
+            FolderSource(root).items()
+    finally:
+        os.close(root)
+
+
+def test_what_an_unpacking_left_is_no_path_of_anybodys(agent: Path) -> None:
+    """A working folder is not named, and ``--strict`` does not mind it."""
+    put(agent, {".agentfy-unpack/tree/SOUL.md": b"half"})
+    assert unknown_in(agent) == []

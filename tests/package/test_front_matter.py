@@ -549,12 +549,22 @@ def test_whatever_stands_there_is_read_or_refused(seed: int) -> None:
         head = "---\n" + "".join(text) + "---\nbody\n"
         found = read_or_refused(head.encode())
         if isinstance(found, Refusal):
-            assert found.code == "skill-front-matter"
-            assert found.why
-            assert "\n" not in found.why
+            assert found.code in ("skill-front-matter", "field-nul")
+            assert found.message
+            assert "\n" not in found.message
         else:
             assert isinstance(found.name, str | None)
             assert isinstance(found.description, str | None)
             assert all(isinstance(warning, str) for warning in found.warnings)
         outcomes.add(type(found))
     assert outcomes == {FrontMatter, Refusal}
+
+
+@pytest.mark.parametrize("key", ["name", "description"])
+def test_a_nul_in_a_text_that_a_database_has_a_column_for_is_refused(key: str) -> None:
+    """YAML can write one though the file holds none."""
+    head = f'---\nname: pdf\ndescription: x\n{key}: "a\\0b"\n---\n'.encode()
+    with pytest.raises(Refusal) as caught:
+        read_front_matter(head, "skills/pdf/SKILL.md")
+    assert caught.value.code == "field-nul"
+    assert caught.value.details["field"] == f"skill.{key}"

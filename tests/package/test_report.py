@@ -116,7 +116,7 @@ def test_all_that_is_in_a_package_is_told() -> None:
         "warnings": [
             {
                 "path": "data/secrets/agent.json",
-                "warning": "it holds a value: only the names are read",
+                "warning": "it holds a value: only names are taken, but this archive has them",
             },
             {"path": "skills/g/other/SKILL.md", "warning": "it has no front matter"},
         ],

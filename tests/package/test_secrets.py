@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from agentmove_tools import large_json
+from agentmove_tools.package import contents as reading
 from agentmove_tools.package.archive_reader import Archive
 from agentmove_tools.package.layout import FIELDS
 from agentmove_tools.package.limits import MAX_SECRETS
@@ -199,7 +201,7 @@ def test_a_large_file_shows_no_value_either() -> None:
 
 
 def test_values_in_an_archive_are_a_warning() -> None:
-    """It counts them, and only names are taken, but this archive has them; a folder's own values are none."""
+    """It counts them, and says that they are there still; a folder's own values are none."""
     package = checked({PATH: b'{"A":"v"}', "data/secrets/u1.json": b'{"A":"v","B":1,"C":null}'})
     assert warnings_of(package) == [
         f"{PATH}: it holds a value: only names are taken, but this archive has them",
@@ -277,3 +279,26 @@ def test_a_folder_s_own_file_that_cannot_be_read_is_refused(text: bytes) -> None
     with pytest.raises(Refusal) as caught:
         with_pending(text, PATH, ["A"])
     assert caught.value.details["path"] == PATH
+
+
+def test_the_names_of_all_scopes_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are remembered until all of the package has been read."""
+    monkeypatch.setattr(reading, "MAX_NAMES", 5)
+    files = {f"data/secrets/user-{n}.json": b'["A", "B"]' for n in range(2)}
+    assert checked(files).found.secrets == {"user-0": ["A", "B"], "user-1": ["A", "B"]}
+    refusal = refusal_of({**files, "data/secrets/agent.json": b'["C", "D"]'})
+    assert refusal.code == "field-json"
+
+
+def test_what_is_written_for_secrets_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The form that is written is longer than a plain list, and of two files of one scope."""
+    monkeypatch.setattr(reading, "MAX_SECRETS", 40)
+    taken = checked({"data/secrets/agent.json": b'["AAAAAAAAAAAAAAAA"]'})
+    assert taken.found.secrets == {"agent": ["A" * 16]}
+    refusal = refusal_of({"data/secrets/agent.json": b'["AAAAAAAAAAAAAAAAAAAAAAAAA"]'})
+    assert refusal.code == "field-json"
+
+
+def test_a_file_of_secrets_is_never_read_in_part() -> None:
+    """A large text's outline would have no names."""
+    assert MAX_SECRETS <= large_json.LARGE

@@ -3,17 +3,22 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentmove_tools.disk import flush
+from agentmove_tools.disk.workplace import Workplace
 from agentmove_tools.package import unpack as unpack_module
 from agentmove_tools.package.archive_reader import Archive
 from agentmove_tools.package.contents import Options, Package
+from agentmove_tools.package.existing import Existing
 from agentmove_tools.package.layout import Part
 from agentmove_tools.package.sources import ArchiveSource
 from agentmove_tools.refusals import MachineError, Refusal, UsageError
+from tests.conftest import lacking
 from tests.home.builder import Fifo, File, Folder, Link, put, snapshot
 from tests.home.machine import as_nobody, mounted_tmpfs, only_root
 from tests.package.folders import (
@@ -304,9 +309,58 @@ def test_another_agents_folder_is_left_alone(here: Path, delete: bool) -> None:
     assert snapshot(here) == before
 
 
-@pytest.mark.parametrize("config", [b"{}", b"broken", b'{"id": 5}'])
+@pytest.mark.parametrize("config", [b"broken", b'{"id": "another"}{', b""])
+def test_a_folder_whose_configuration_is_broken_is_left_alone(here: Path, config: bytes) -> None:
+    """It may be another agent's, whose configuration a crash cut short."""
+    out = made(here / "out", {"agent.config.json": config})
+    before = snapshot(here)
+    for delete in (False, True):
+        with pytest.raises(MachineError, match="in the folder"):
+            into(out, AGENT, update=True, delete=delete)
+        assert snapshot(here) == before
+
+
+def test_another_agent_is_told_before_its_messages_are_looked_at(here: Path) -> None:
+    """A conflict of two agents' messages would only mislead."""
+    own = {"agent.config.json": b'{"id": "another"}', SESSION: event(1, "something else")}
+    out = made(here / "out", own)
+    with pytest.raises(Refusal) as caught:
+        into(out, AGENT, update=True)
+    assert caught.value.code == "agent-id"
+
+
+def test_a_folder_that_is_no_agents_loses_nothing(here: Path) -> None:
+    """``--delete`` in a folder that was mistyped takes out nobody's diary."""
+    put(here, "out/memory/diary.md", "mine")
+    put(here, "out/USER.md", "mine")
+    before = snapshot(here)
+    with pytest.raises(UsageError, match="no agent's folder"):
+        into(here / "out", AGENT, delete=True)
+    assert snapshot(here) == before
+
+
+@pytest.mark.parametrize(
+    ("own", "brought"),
+    [
+        ("memory/Note.md", "memory/note.md"),
+        ("skills/PDF/SKILL.md", "skills/pdf/SKILL.md"),
+        ("memory/A/x.md", "memory/a/y.md"),
+    ],
+)
+def test_names_that_would_meet_are_told(here: Path, own: str, brought: str) -> None:
+    """The folder could not be packed again, and on some disks one file would be lost."""
+    out = made(here / "out", {own: "mine"})
+    before = snapshot(here)
+    with pytest.raises(MachineError, match="only in case"):
+        into(out, {brought: b"theirs"}, update=True)
+    assert snapshot(here) == before
+    into(out, {brought: b"theirs"}, delete=True)
+    assert contents(out)[brought] == b"theirs"
+
+
+@pytest.mark.parametrize("config", [b"{}", b'{"id": 5}'])
 def test_a_folder_that_says_no_id_is_anybodys(here: Path, config: bytes) -> None:
-    """A new one, or one whose configuration cannot be read, takes the package's."""
+    """A new one takes the package's."""
     out = made(here / "out", {"agent.config.json": config})
     into(out, AGENT, update=True)
     assert contents(out)["agent.config.json"] == MINIMAL["agent.config.json"]
@@ -316,11 +370,11 @@ def test_one_file_of_two_names_is_not_taken_out(here: Path) -> None:
     """A disk that ignores case has the package's file under the folder's own name."""
     out = made(here / "out", {"memory/Note.md": "old"})
     os.link(out / "memory/Note.md", out / "memory/note.md")  # as near as Linux comes
-    done = into(out, {"memory/note.md": b"old"}, delete=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Existing, "check_names", lambda *_: None)  # which the second name is for
+        done = into(out, {"memory/note.md": b"old"}, delete=True)
     assert done.removed == []
     assert (out / "memory/Note.md").exists()
-    done = into(out, {"memory/note.md": b"new"}, delete=True)
-    assert contents(out)["memory/note.md"] == b"new"
 
 
 def test_the_same_again_changes_nothing(here: Path) -> None:
@@ -502,8 +556,170 @@ def test_a_broken_session_of_the_folder_is_its_own_fault(here: Path, own: bytes)
 def test_a_torn_line_of_the_folder_can_be_dropped(here: Path) -> None:
     """With the option that drops the package's too."""
     out = made(here / "out", {SESSION: event(7) + b'{"id":'})
-    into(out, AGENT, update=True, drop_torn_line=True)
+    done = into(out, AGENT, update=True, drop_torn_line=True)
     assert contents(out)[SESSION] == AGENT[SESSION] + event(7)
+    [(path, warning)] = done.warnings
+    assert path == SESSION
+    assert "cut short" in warning
+    assert done.to_json()["warnings"] == [{"path": path, "warning": warning}]
+
+
+def test_events_are_counted(here: Path) -> None:
+    """What came is what was written and what was there; what goes is counted too."""
+    out = made(here / "out", {SESSION: event(1) + event(7) + event(8)})
+    done = into(out, AGENT, update=True)
+    expected = {"in": 2, "written": 1, "left_alone": 1, "passed_over": 0, "removed": 0}
+    assert done.events == expected
+    done = into(out, AGENT, delete=True)
+    assert done.events == {**expected, "written": 0, "left_alone": 2, "removed": 2}
+    assert into(here / "new", AGENT).events == {**expected, "written": 2, "left_alone": 0}
+
+
+def test_names_that_are_no_longer_pending_are_told(here: Path) -> None:
+    """With ``--delete``, by scope."""
+    out = made(here / "out", {SECRETS: names("OLD"), "data/secrets/shared.json": names("GONE")})
+    done = into(out, AGENT, delete=True)
+    assert done.removed_names == {"agent": ["OLD"], "shared": ["GONE"]}
+
+
+def test_what_an_update_wrote_is_named(here: Path) -> None:
+    """By path; of a new folder that would be everything."""
+    out = made(here / "out", {**AGENT, "USER.md": "old"})
+    assert into(out, AGENT, update=True).written == ["USER.md"]
+    assert into(here / "new", AGENT).written == []
+
+
+# -- at the same time
+
+
+def test_an_update_sees_what_another_has_just_written(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it knows of the folder it learned when nobody else could write any more."""
+    out = made(here / "out", {})
+    ran: list[int] = []
+
+    class Late(Workplace):
+        def __init__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401
+            if not ran:  # another one comes first, and is done before this one begins
+                ran.append(1)
+                into(out, {SESSION: event(1), SECRETS: names("KA")}, update=True)
+                put(out, SECRETS, names(KA="the value"))
+            super().__init__(*arguments, **named)
+
+    monkeypatch.setattr(unpack_module, "Workplace", Late)
+    into(out, {SESSION: event(2), SECRETS: names("KB")}, update=True)
+    assert contents(out)[SESSION] == event(2) + event(1)
+    assert contents(out)[SECRETS] == names("KB", KA="the value")
+
+
+def test_a_folder_that_is_filled_meanwhile_is_left_alone(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was empty when it was looked at first."""
+    (here / "out").mkdir()
+
+    class Late(Workplace):
+        def __init__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401
+            put(here, "out/SOUL.md", "mine")
+            super().__init__(*arguments, **named)
+
+    monkeypatch.setattr(unpack_module, "Workplace", Late)
+    with pytest.raises(UsageError, match="not empty"):
+        into(here / "out", AGENT)
+    assert contents(here / "out") == {"SOUL.md": b"mine"}
+
+
+@pytest.mark.parametrize("path", [SESSION, SECRETS, "USER.md"])
+def test_what_the_agent_writes_meanwhile_is_not_overwritten(
+    here: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """The update stops, and nothing is changed."""
+    out = made(here / "out", {SESSION: event(7), SECRETS: names("OLD"), "USER.md": "old"})
+    real = Existing.check_names
+
+    def check(self: Existing, *arguments: object) -> None:
+        real(self, *arguments)  # type: ignore[arg-type]
+        with (out / path).open("ab") as file:
+            file.write(b" ")
+
+    monkeypatch.setattr(Existing, "check_names", check)
+    with pytest.raises(MachineError, match="changed meanwhile"):
+        into(out, AGENT, update=True)
+    assert contents(out)[path].endswith(b" ")
+    assert contents(out)["SOUL.md"] == MINIMAL["SOUL.md"]
+    assert "memory/2026-01-02.md" not in contents(out)
+
+
+def test_no_descriptor_is_left_open(here: Path) -> None:
+    """After a refusal, which a program that goes on may have many of."""
+    out = made(here / "out", {SESSION: event(1, "something else"), "memory/d/x.md": "x"})
+    before = os.listdir("/dev/fd")
+    for _ in range(4):
+        with pytest.raises(Refusal):
+            into(out, AGENT, update=True)
+    assert len(os.listdir("/dev/fd")) == len(before)
+
+
+@only_root
+@pytest.mark.parametrize("update", [False, True])
+def test_what_is_mounted_in_the_working_folder_is_not_emptied(here: Path, update: bool) -> None:
+    """A bind mount is of the same file system, and its files are somebody's."""
+    put(here, "victim/precious", "mine")
+    if update:
+        made(here / "out", {})
+    left = here / ("out/.agentfy-unpack/m" if update else ".out.agentfy-unpack/m")
+    left.mkdir(parents=True)
+    mounted = subprocess.run(["mount", "--bind", here / "victim", left], check=False)
+    if mounted.returncode != 0:
+        lacking("nothing can be mounted here")
+    try:
+        with pytest.raises(MachineError, match="mounted in it"):
+            into(here / "out", AGENT, update=update)
+        assert (here / "victim/precious").read_text() == "mine"
+    finally:
+        subprocess.run(["umount", "-l", left], check=True)
+
+
+@only_root
+@pytest.mark.parametrize("place", ["memory", "memory/2026-01-02.md"])
+def test_a_bind_mount_in_the_folder_is_told_before_anything_changes(here: Path, place: str) -> None:
+    """A volume of the same disk: no file can be moved onto it."""
+    out = made(here / "out", {"memory/2026-01-02.md": "old", "USER.md": "old"})
+    source = here / "volume"
+    if place == "memory":
+        put(source.parent, "volume/2026-01-02.md", "volume's")
+    else:
+        put(here, "volume", "volume's")
+    mounted = subprocess.run(["mount", "--bind", source, out / place], check=False)
+    if mounted.returncode != 0:
+        lacking("nothing can be mounted here")
+    try:
+        before = snapshot(out)
+        with pytest.raises(MachineError, match="mounted here"):
+            into(out, AGENT, update=True)
+        assert snapshot(out) == before
+    finally:
+        subprocess.run(["umount", "-l", out / place], check=True)
+
+
+@only_root
+def test_a_folder_without_rights_in_the_folder_is_told_before_anything_changes(
+    here: Path,
+) -> None:
+    """One of its parts may not be written: then none is."""
+    out = made(here / "out", {"memory/2026-01-02.md": "old", "USER.md": "old"})
+    subprocess.run(["chown", "-R", "65534:65534", out], check=True)
+    (out / "memory").chmod(0o555)
+    before = snapshot(out)
+
+    def work() -> None:
+        with pytest.raises(PermissionError) as caught:
+            into(out, AGENT, update=True)
+        assert caught.value.filename == b"memory"
+
+    as_nobody(work, reach=here)
+    assert snapshot(out) == before
 
 
 # -- secrets
@@ -624,7 +840,7 @@ def test_another_file_system_in_the_folder_is_not_moved_onto(here: Path) -> None
     put(out, "memory", Folder())
     with mounted_tmpfs(out / "memory", "1m"):
         before = snapshot(out)
-        with pytest.raises(MachineError, match="another file system"):
+        with pytest.raises(MachineError, match="mounted here"):
             into(out, AGENT, update=True)
         assert snapshot(out) == before
 

@@ -92,6 +92,30 @@ def test_a_new_folder_is_there_whole_or_not_at_all(here: Path) -> None:
     assert not [name for name in os.listdir(here) if name.startswith(".")]
 
 
+def test_a_killed_filling_of_an_empty_folder_is_completed_by_the_same_command(here: Path) -> None:
+    """It cannot show all at once; what is there is whole, and nobody has to clear it away."""
+    number = 1
+    killed = True
+    halves = 0
+    while killed:
+        out = here / f"out{number}"
+        out.mkdir()
+
+        def work(out: Path = out) -> None:
+            into(out, NEW)
+
+        killed = die_at(number, work)
+        found = {path: data for path, data in contents(out).items() if not path.startswith(".")}
+        assert found.items() <= {**MINIMAL, **NEW}.items()
+        halves += 0 < len(found) < len({**MINIMAL, **NEW})
+        if found != {**MINIMAL, **NEW}:
+            assert into(out, NEW).result == "created"
+            found = contents(out)
+        assert found == {**MINIMAL, **NEW}
+        number += 1
+    assert halves > 3
+
+
 @pytest.mark.parametrize("delete", [False, True])
 def test_a_killed_update_is_completed_by_the_next(here: Path, delete: bool) -> None:
     """Each file is the old or the new one, whole; no value and no event is lost on the way."""

@@ -205,9 +205,9 @@ def test_the_tool_takes_the_good_ones(vectors: Path, tool: RunTool) -> None:
         assert done.returncode == 0, (row["file"], done.stderr)
         assert done.stdout == data
         said = done.stderr.decode().splitlines()
-        left_out = [line.split(": ")[2] for line in said if ": left out: " in line]
+        left_out = [line.split(": ")[2] for line in said if ": no part of the agent: " in line]
         assert left_out == sorted(row.get("unknown", [])), row["file"]
-        assert all(": left out: " in line or ": warning: " in line for line in said)
+        assert all(": no part of the agent: " in line or ": warning: " in line for line in said)
 
 
 def test_the_tool_refuses_the_bad_ones(vectors: Path, tool: RunTool) -> None:
