@@ -171,7 +171,8 @@ class Archive:
                 data = unpacker.decompress(data, entry.size + 1)
             except zlib.error:
                 raise _damaged(entry.path, "its content cannot be unpacked") from None
-            _check_end(entry, len(data), unpacker)
+            if len(data) != entry.size or not unpacker.eof or unpacker.unused_data:
+                _check_end(entry, len(data), unpacker)
         if zlib.crc32(data) != entry.crc:
             raise _damaged(entry.path, "its checksum differs")
         return data

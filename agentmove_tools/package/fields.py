@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from agentmove_tools import json_values, large_json
@@ -23,20 +24,14 @@ def checked_text(pieces: Iterable[bytes], path: str, field: str) -> Iterable[byt
 
     Raises ``Refusal`` (field-encoding, field-nul).
     """
-    if isinstance(pieces, tuple) and len(pieces) == 1 and _is_text(pieces[0]):
-        return pieces  # nearly every file is so, and this is the quick way
+    if isinstance(pieces, tuple) and len(pieces) == 1 and b"\0" not in pieces[0]:
+        # nearly every file is so, and this is the quick way
+        if pieces[0].isascii():
+            return pieces
+        with suppress(UnicodeDecodeError):
+            pieces[0].decode()
+            return pieces
     return _checked_pieces(pieces, path, field)
-
-
-def _is_text(piece: bytes) -> bool:
-    if b"\0" in piece:
-        return False
-    if not piece.isascii():
-        try:
-            piece.decode()
-        except UnicodeDecodeError:
-            return False
-    return True
 
 
 def _checked_pieces(pieces: Iterable[bytes], path: str, field: str) -> Iterator[bytes]:

@@ -230,7 +230,11 @@ def _write_all(package: Package, tree: int) -> None:
     try:
         for file in package.files:
             mode = _mode(file, None, umask_less)
-            held, more = _hold(package.content(file))
+            content = package.content(file)
+            if isinstance(content, tuple):
+                behind.put(_Staged(file.path.encode(), mode, len(content[0])), content, None)
+                continue
+            held, more = _hold(content)
             staged = _Staged(file.path.encode(), mode, sum(map(len, held)))
             if more is None:
                 behind.put(staged, tuple(held), None)
