@@ -55,7 +55,8 @@ def command(
     from agentmove_tools.package.archive_reader import Archive, read_upload  # noqa: PLC0415
     from agentmove_tools.package.contents import Options, Package  # noqa: PLC0415
     from agentmove_tools.package.sources import ArchiveSource  # noqa: PLC0415
-    from agentmove_tools.package.unpack import UnpackOptions, unpack  # noqa: PLC0415
+    from agentmove_tools.package.unpack import unpack  # noqa: PLC0415
+    from agentmove_tools.package.unpacked import UnpackOptions  # noqa: PLC0415
 
     if delete and not update:
         raise UsageError("--delete goes with --update")

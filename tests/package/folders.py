@@ -13,7 +13,8 @@ from agentmove_tools.package.folder import FolderSource, open_folder
 from agentmove_tools.package.layout import ON_REQUEST, Part
 from agentmove_tools.package.pack import pack
 from agentmove_tools.package.sources import ArchiveSource
-from agentmove_tools.package.unpack import Unpacked, UnpackOptions, unpack
+from agentmove_tools.package.unpack import unpack
+from agentmove_tools.package.unpacked import Unpacked, UnpackOptions
 from tests.home.builder import Snapshot, Thing, put, snapshot
 from tests.package.zips import MINIMAL, zipped
 

@@ -12,11 +12,13 @@ import pytest
 from agentmove_tools.disk import flush
 from agentmove_tools.disk.workplace import Workplace
 from agentmove_tools.package import unpack as unpack_module
+from agentmove_tools.package import update as update_module
 from agentmove_tools.package.archive_reader import Archive
 from agentmove_tools.package.contents import Options, Package
 from agentmove_tools.package.existing import Existing
 from agentmove_tools.package.layout import Part
 from agentmove_tools.package.sources import ArchiveSource
+from agentmove_tools.package.unpacked import UnpackOptions
 from agentmove_tools.refusals import MachineError, Refusal, UsageError
 from tests.conftest import lacking
 from tests.home.builder import Fifo, File, Folder, Link, put, snapshot
@@ -114,7 +116,7 @@ def test_an_asset_that_can_be_run_stays_so(here: Path) -> None:
             Zipped(b"memory/a.md", b"x", attributes=run),
         )
     )
-    unpack_module.unpack(package_of(data), os.fsencode(here / "out"), unpack_module.UnpackOptions())
+    unpack_module.unpack(package_of(data), os.fsencode(here / "out"), UnpackOptions())
     executable = {path for path, mode in modes(here / "out").items() if mode & 0o111}
     assert executable == {"skills/x/go.sh"}
     assert modes(here / "out")["skills/x/go.sh"] == 0o755
@@ -283,7 +285,7 @@ def test_a_killed_first_try_is_tried_again_with_the_same_command(here: Path) -> 
 def test_what_is_no_part_may_not_be_damaged_either(here: Path, path: str, update: bool) -> None:
     """An archive that was damaged there was damaged."""
     data = archive(*agent(Zipped(path.encode(), b"{}", packed=b"{]")))
-    options = unpack_module.UnpackOptions(update=update)
+    options = UnpackOptions(update=update)
     if update:
         made(here / "out", {})
     before = snapshot(here)
@@ -492,7 +494,7 @@ def test_an_asset_takes_the_packages_run_bit(
             Zipped(b"skills/x/go", b"same", attributes=attributes),
         )
     )
-    options = unpack_module.UnpackOptions(update=True)
+    options = UnpackOptions(update=True)
     done = unpack_module.unpack(package_of(data), os.fsencode(out), options)
     # 0711 may be run by others who may not read it: the bits for running go, and so no more is left
     expected = 0o600 if old == 0o711 else new
@@ -891,9 +893,7 @@ def test_a_folder_comes_back_the_same(here: Path) -> None:
     """Packed, unpacked and packed again it is the same package."""
     out = made(here / "one", {**AGENT, "skills/pdf/go.sh": File(b"#!/bin/sh\n", 0o755)})
     first = packed(out)
-    unpack_module.unpack(
-        package_of(first), os.fsencode(here / "two"), unpack_module.UnpackOptions()
-    )
+    unpack_module.unpack(package_of(first), os.fsencode(here / "two"), UnpackOptions())
     assert packed(here / "two") == first
 
 
@@ -920,7 +920,7 @@ def test_the_disk_is_synced_before_the_folder_shows(
     def sync(fd: int) -> None:
         made_calls.append("sync")
 
-    for module in (unpack_module, flush):
+    for module in (update_module, flush):
         monkeypatch.setattr(module, "sync_file_system", sync)
     monkeypatch.setattr(os, "rename", rename)
     into(here / "out", AGENT)
@@ -946,4 +946,4 @@ def test_a_sync_that_fails_is_not_forgotten(here: Path, monkeypatch: pytest.Monk
 def test_an_empty_name_is_no_folder() -> None:
     """It would be the one that the process is in."""
     with pytest.raises(UsageError, match="empty"):
-        unpack_module.unpack(package(AGENT), b"", unpack_module.UnpackOptions())
+        unpack_module.unpack(package(AGENT), b"", UnpackOptions())

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentmove_tools.disk import flush
-from agentmove_tools.package import unpack as unpack_module
+from agentmove_tools.package import update as update_module
 from tests.conftest import RunTool
 from tests.home.builder import Snapshot, snapshot
 from tests.home.dying import calls_of, die_at
@@ -58,7 +58,7 @@ def no_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     def sync(fd: int) -> None:
         pass
 
-    for module in (unpack_module, flush):
+    for module in (update_module, flush):
         monkeypatch.setattr(module, "sync_file_system", sync)
 
 

@@ -13,7 +13,8 @@ from agentmove_tools.package.contents import Options, Package
 from agentmove_tools.package.folder import FolderSource, open_folder
 from agentmove_tools.package.layout import ON_REQUEST
 from agentmove_tools.package.pack import pack
-from agentmove_tools.package.unpack import UnpackOptions, unpack
+from agentmove_tools.package.unpack import unpack
+from agentmove_tools.package.unpacked import UnpackOptions
 from agentmove_tools.refusals import Refusal
 from tests.conftest import VECTORS, RunTool
 from tests.package.zips import package_of

@@ -18,7 +18,8 @@ from agentmove_tools.package.session_names import (
     scope_of,
     session_files,
 )
-from agentmove_tools.package.unpack import UnpackOptions, unpack
+from agentmove_tools.package.unpack import unpack
+from agentmove_tools.package.unpacked import UnpackOptions
 from agentmove_tools.refusals import Refusal
 from tests.conftest import MEMORY
 from tests.package.packages import ALL, contents, package_in, packed
