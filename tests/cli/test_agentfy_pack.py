@@ -170,12 +170,3 @@ def test_a_wrong_folder(
     assert done.stdout == b""
     assert said in done.stderr
     assert b"Traceback" not in done.stderr
-
-
-def test_a_file_that_cannot_be_read(tool: RunTool, ada: Path, tmp_path: Path) -> None:
-    """The machine's fault, with the file's path."""
-    (ada / "memory/2026-01-02.md").unlink()
-    (ada / "memory/2026-01-02.md").symlink_to("loop")
-    done = tool("agentfy-pack", ada)
-    assert done.returncode == 1
-    assert b"memory/2026-01-02.md" in done.stderr

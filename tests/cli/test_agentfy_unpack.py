@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Final
 
@@ -135,28 +134,36 @@ def test_a_stream_of_the_wrong_kind_changes_nothing(tool: RunTool, tmp_path: Pat
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_leaves_nothing(tmp_path: Path, sent: signal.Signals) -> None:
-    """In the middle of the input the process ends quietly, and there is no folder."""
-    process = subprocess.Popen(
+def test_a_signal_leaves_nothing_half_done(tmp_path: Path, sent: signal.Signals) -> None:
+    """While files are written the process ends quietly; there is no folder, or the whole one."""
+    files = {f"memory/{number}.md": b"x" * 1000 for number in range(6000)}
+    package = zipped({**MINIMAL, **files})
+    with subprocess.Popen(
         [*TOOL, tmp_path / "out"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=clean_environment(),
-    )
-    assert process.stdin is not None
-    process.stdin.write(zipped(MINIMAL)[:50])
-    process.stdin.flush()
-    time.sleep(1)
-    process.send_signal(sent)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode != 0
-    assert b"Traceback" not in said
-    assert os.listdir(tmp_path) == []
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(package)
+        process.stdin.close()
+        while (
+            process.poll() is None and not (tmp_path / ".out.agentfy-unpack/tree/memory").exists()
+        ):
+            pass
+        process.send_signal(sent)
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    if process.returncode == 0:
+        assert contents(tmp_path / "out") == {**MINIMAL, **files}
+    else:
+        assert os.listdir(tmp_path) == []
 
 
-def test_two_at_once_end_right(tmp_path: Path) -> None:
-    """One makes the folder; the other says why it did not. Or both update, one after the other."""
+@pytest.mark.parametrize("update", [False, True])
+def test_two_at_once_end_right(tmp_path: Path, update: bool) -> None:
+    """One makes or updates the folder; the other does so after it, or says why it did not."""
     files = {f"memory/{number}.md": b"x" * 1000 for number in range(3000)}
     data = zipped({**MINIMAL, **files})
 
@@ -169,7 +176,8 @@ def test_two_at_once_end_right(tmp_path: Path) -> None:
             env=clean_environment(),
         )
 
-    both = [run(), run()]
+    arguments = ["--update"] if update else []
+    both = [run(*arguments), run(*arguments)]
     for process in both:
         assert process.stdin is not None
         process.stdin.write(data)
