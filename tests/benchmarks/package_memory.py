@@ -250,7 +250,7 @@ PACKAGE_MEMORY_ROWS: Final = (
         ],
     ),
     *_json_rows("package-event", _event, _IN_AN_EVENT, _EVENT_THEN_BAD),
-    _row("package-event-powers", _TAKEN, [Case("powers", _package(_powers))]),
+    _row("package-powers", _TAKEN, [Case("powers", _package(_powers))]),
     *_json_rows("package-config", _config, SHAPES),
     *_json_rows("package-access", _access, {**SHAPES, "users": USERS}),
     _row(
