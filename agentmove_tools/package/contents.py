@@ -53,8 +53,7 @@ _OF_CONFIG: Final = ("id", "name", "runtimeProfile", "accessStrategy", "limits")
 _FORMS: Final = 1 << 18  # bytes of events that are handed on at once
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(NamedTuple):
     """How a package is read.
 
     ``drop_torn_line``: a session's last line that was cut short is left out. ``strict``: paths that
@@ -68,8 +67,7 @@ class Options:
     wanted: frozenset[Part] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(NamedTuple):
     """What is read out of ``agent.config.json``; ``id`` may be the one that was told instead."""
 
     id: str | None = None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentmove_tools.package.report import passed_over
 
@@ -12,8 +11,7 @@ if TYPE_CHECKING:
     from agentmove_tools.package.layout import Part
 
 
-@dataclass(frozen=True, slots=True)
-class UnpackOptions:
+class UnpackOptions(NamedTuple):
     """``update``: a folder that is there is updated. ``delete``: what the package lacks goes."""
 
     update: bool = False
