@@ -55,7 +55,8 @@ class Update:
 
     def run(self, work: Workplace, *, is_first: bool) -> Unpacked:
         """Stage all that differs, then put it in place."""
-        if self._options.delete and not is_first and CONFIG not in self._existing.paths:
+        own = self._existing.paths
+        if self._options.delete and own and CONFIG not in own:
             msg = f"it holds no {CONFIG}, so it is no agent's folder, and --delete takes out files"
             raise UsageError(msg, hint="leave --delete out, or look whether FOLDER is right")
         stage = Stage(work.tree, fresh=True, owner=self._owner, folder_mode=0o777)
@@ -75,7 +76,7 @@ class Update:
         self._existing.check_names(
             self._package.files, {path.decode(errors="replace") for path, _ in removed}
         )
-        self._check_ways()
+        self._check_ways([*self._changed, *(path for path, _ in removed)])
         if self._changed:
             sync_file_system(work.fd)
         self._put_in_place(work.tree)
@@ -254,6 +255,7 @@ class Update:
             # on a disk that ignores case, one of the package's files may be called so
             other = kept.get(caseless(path))
             if other is None or not self._are_one(path, other):
+                self._note(self._existing.raw(path))
                 removed.append((self._existing.raw(path), part))
         scopes = {file.scope for file in self._package.files if file.part == "secrets"}
         for scope, items in self._existing.secrets.items():
@@ -284,6 +286,7 @@ class Update:
         self, stage: Stage, scope: str, items: list[Item]
     ) -> Iterator[tuple[bytes, Part]]:
         for item in items:
+            self._note(self._existing.raw(item.path))
             try:
                 text = secrets_text(item.pieces(), item.path)
                 read = read_names(text, item.path)
@@ -300,27 +303,35 @@ class Update:
 
     # -- putting in place
 
-    def _check_ways(self) -> None:
-        """See that every file can be put in its place. Raises ``MachineError``, ``OSError``."""
+    def _check_ways(self, paths: Iterable[bytes]) -> None:
+        """See that every file can be put in its place, or taken out, and is as it was.
+
+        Raises ``MachineError``, ``OSError``.
+        """
         device = os.fstat(self._root).st_dev
         mounts = mounts_below(self._root)
-        for path in self._changed:
-            above, _, name = path.rpartition(b"/")
-            try:
-                folder = self._folders.get(above, make=False)
-            except FileNotFoundError:
-                continue
+        for path in paths:
+            above, folder = self._nearest(path)
             on_the_way = {path, *accumulate(path.split(b"/"), lambda top, name: top + b"/" + name)}
             if os.fstat(folder).st_dev != device or mounts & on_the_way:
                 msg = "something is mounted here, and a file cannot be moved onto it"
                 raise MachineError(msg, path=path.decode("utf-8", "backslashreplace"))
             if not os.access(b".", os.W_OK | os.X_OK, dir_fd=folder, effective_ids=_EFFECTIVE):
                 raise OSError(errno.EACCES, os.strerror(errno.EACCES), above or b".")
-            if kind_at(folder, name) not in (None, stat.S_IFREG):
+            name = path[len(above) :].lstrip(b"/")
+            if b"/" not in name and kind_at(folder, name) not in (None, stat.S_IFREG):
                 raise _in_the_way(path)
             if self._sign(path) != self._signs[path]:
                 msg = "it was changed meanwhile: stop the agent, and run this again"
                 raise MachineError(msg, path=path.decode("utf-8", "backslashreplace"))
+
+    def _nearest(self, path: bytes) -> tuple[bytes, int]:
+        """The folder above a file that is there, or will be made in it, and its descriptor."""
+        above = path
+        while True:
+            above = above.rpartition(b"/")[0]
+            with suppress(FileNotFoundError):
+                return above, self._folders.get(above, make=False)
 
     def _put_in_place(self, tree: int) -> None:
         staged = Folders(tree)

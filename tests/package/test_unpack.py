@@ -653,6 +653,27 @@ def test_what_the_agent_writes_meanwhile_is_not_overwritten(
     assert "memory/2026-01-02.md" not in contents(out)
 
 
+@pytest.mark.parametrize("path", ["data/secrets/shared.json", "data/sessions/web:bob.jsonl"])
+def test_what_is_to_go_and_changes_meanwhile_stays(
+    here: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """A value may have been entered where there was only a name."""
+    own = {"data/secrets/shared.json": names("GONE"), "data/sessions/web:bob.jsonl": event(9)}
+    out = made(here / "out", own)
+    real = Existing.check_names
+
+    def check(self: Existing, *arguments: object) -> None:
+        real(self, *arguments)  # type: ignore[arg-type]
+        with (out / path).open("ab") as file:
+            file.write(b" ")
+
+    monkeypatch.setattr(Existing, "check_names", check)
+    with pytest.raises(MachineError, match="changed meanwhile"):
+        into(out, AGENT, delete=True)
+    assert contents(out)[path] == own[path] + b" "
+    assert "USER.md" not in contents(out)
+
+
 def test_no_descriptor_is_left_open(here: Path) -> None:
     """After a refusal, which a program that goes on may have many of."""
     out = made(here / "out", {SESSION: event(1, "something else"), "memory/d/x.md": "x"})
@@ -719,6 +740,8 @@ def test_a_folder_without_rights_in_the_folder_is_told_before_anything_changes(
         with pytest.raises(PermissionError) as caught:
             into(out, AGENT, update=True)
         assert caught.value.filename == b"memory"
+        with pytest.raises(PermissionError):  # also where a folder would have to be made first
+            into(out, {"memory/new/deep.md": b"x", "USER.md": b"new"}, update=True)
 
     as_nobody(work, reach=here)
     assert snapshot(out) == before
