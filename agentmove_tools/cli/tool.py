@@ -84,7 +84,7 @@ def _invoke(name: str, command: Callable[..., None] | typer.Typer, arguments: li
         if f"_{name}_COMPLETE".replace("-", "_").upper() in os.environ:
             program.main(arguments, prog_name=name)  # a shell asks for completions
         try:
-            context = program.make_context(name, arguments)
+            context = program.make_context(name, list(arguments))  # which empties it
         except OSError as error:  # the help or the version could not be written
             raise _of_stdout(error) from None
         with context:

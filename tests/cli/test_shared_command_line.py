@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -51,6 +52,24 @@ def test_a_tool_imports_nothing_slow_that_it_does_not_need(arguments: list[str])
     loaded = {line.rpartition(b"|")[2].strip() for line in done.stderr.splitlines()}
     assert b"typer" in loaded
     assert not loaded & {b"rich", b"logging", b"json", b"cryptography", b"dataclasses", b"asyncio"}
+
+
+def test_a_file_that_should_be_standard_input_is_told(tool: RunTool, tmp_path: Path) -> None:
+    """The commonest mistake with a filter."""
+    (tmp_path / "a.zip").write_bytes(b"")
+    done = tool("agentfy-verify", "--report", "a.zip", cwd=tmp_path)
+    assert done.returncode == 2
+    assert b"hint: it reads standard input: agentfy-verify --report < a.zip" in done.stderr
+    done = tool("agentfy-verify", "nothing.zip", cwd=tmp_path)
+    assert b"hint: try agentfy-verify --help" in done.stderr
+
+
+@pytest.mark.parametrize("external_id", ["", "a\nb", "\udcff"])
+def test_an_id_that_is_no_text_is_a_usage_error(tool: RunTool, external_id: str) -> None:
+    """Before anything is read or written."""
+    done = tool("agentfy-verify", "--external-id", external_id)
+    assert done.returncode == 2
+    assert b"--external-id" in done.stderr
 
 
 @pytest.mark.parametrize("name", TOOLS)
