@@ -22,6 +22,8 @@ DropTornLine: TypeAlias = Annotated[
     ),
 ]
 
+_LEFT_OUT: Final = "left out"
+_PASSED: Final = "no part of the agent"
 _STRICT: Final = "Refuse paths that a package has no place for"
 
 StrictOfFolder: TypeAlias = Annotated[bool, typer.Option("--strict", help=f"{_STRICT}.")]
@@ -81,18 +83,19 @@ def tell(name: str, package: Package, *, passed: bool = False) -> None:
     for path, warnings in sorted(package.found.warnings.items()):
         for warning in warnings:
             say(name, f"warning: {path}: {warning}")
-    fate = "no part of the agent" if passed else "left out"
+    fate = _PASSED if passed else _LEFT_OUT
     for path in package.unknown:
         say(name, f"{fate}: {path}: a package has no place for it")
     for each in package.passed_over:
         if each.part in ON_REQUEST:
-            say(name, f"left out: {each.path}: {each.why}")
+            say(name, f"{fate}: {each.path}: {each.why}")
 
 
-def print_not_taken(report: dict[str, Any]) -> None:
-    """Print a report's warnings, and the paths that were not taken, one a line."""
+def print_not_taken(report: dict[str, Any], *, passed: bool = False) -> None:
+    """Print a report's warnings, and the paths that are not taken, one a line; as ``tell``."""
+    fate = _PASSED if passed else _LEFT_OUT
     lines = [f"warning: {each['path']}: {each['warning']}" for each in report["warnings"]]
-    lines += [f"left out: {path}: a package has no place for it" for path in report["unknown"]]
-    lines += [f"left out: {each['path']}: {each['why']}" for each in report["passed_over"]]
+    lines += [f"{fate}: {path}: a package has no place for it" for path in report["unknown"]]
+    lines += [f"{fate}: {each['path']}: {each['why']}" for each in report["passed_over"]]
     if lines:
         print_lines(["", *lines])
