@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmarks import __main__ as benchmarks
+from tests.benchmarks.homes import Data
+from tests.benchmarks.measure import Times, Work
 from tests.benchmarks.memory import MEMORY_ROWS
 from tests.benchmarks.package_memory import PACKAGE_MEMORY_ROWS
-from tests.benchmarks.rows import ROWS
+from tests.benchmarks.rows import ROWS, Row
 from tests.conftest import ROOT, lacking
 
 _TIMES = re.compile(
@@ -57,6 +60,28 @@ def test_every_row_of_times_is_measured(tmp_path: Path) -> None:
         assert (match["verdict"] == "holds") == (float(match["ratio"]) <= float(match["most"]))
     check_status(done)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown", "good"),
+    [(1.3, "1.30", True), (1.3049, "1.30", True), (1.31, "1.31", False)],
+)
+def test_a_verdict_is_of_the_ratio_that_is_shown(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    seconds: float,
+    shown: str,
+    good: bool,
+) -> None:
+    """No line says 1.30, at most 1.30, and that it is over."""
+    work = Work("true", tmp_path)
+    row = Row("start", "true", 1.3, lambda _: (work, work))
+    monkeypatch.setattr(benchmarks, "take_turns", lambda *_: Times([seconds], [1.0]))
+    assert benchmarks._time(row, Data(tmp_path, tmp_path, 1.0), 1) is good
+    line = capsys.readouterr().out.split()
+    assert shown in line
+    assert ("holds" in line) is good
 
 
 def test_every_stream_filter_is_weighed(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def _time(row: Row, data: Data, repeat: int) -> bool:
         times = take_turns(ours, theirs, repeat * row.times)
     except BrokenRunError as error:
         return _failed(row.name, error)
-    good = times.ratio <= row.most
+    good = round(times.ratio, 2) <= row.most  # as it is shown
     print(
         _LINE.format(
             row.name,
