@@ -62,11 +62,15 @@ TEXTS: Final[dict[str, str]] = {
     "field-timestamp": "the time is one that a database cannot hold",
     "field-json": "this is no JSON, or JSON of another shape",
     "agent-id": "the agent's ID is missing, or another than the one named",
+    "agent-concierge": "a concierge can be neither exported nor overwritten",
+    "agent-unknown": "there is no such agent",
+    "team-unknown": "there is no such team",
     "skill-front-matter": "the skill's front matter cannot be read",
     "memory-date": "the name has a date's form and there is no such date",
     "session-name": "the session's file is not named channel:user.jsonl",
     "event-type": "the event is of an unknown type",
     "event-duplicate": "one event ID has two different contents",
+    "schema-newer": "the database's schema is newer than this program",
 }
 
 

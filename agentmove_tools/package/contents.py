@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agentmove_tools.large_json import names_in
+from agentmove_tools.json_values import form_of
+from agentmove_tools.large_json import LARGE, names_in
 from agentmove_tools.package.events import Budget, Chat, Event, read_events
 from agentmove_tools.package.fields import (
     checked_text,
@@ -32,7 +34,7 @@ from agentmove_tools.package.layout import (
     Part,
     memory_date,
 )
-from agentmove_tools.package.limits import MAX_NAMES, MAX_SECRETS
+from agentmove_tools.package.limits import MAX_ID, MAX_NAMES, MAX_SECRETS
 from agentmove_tools.package.names import Paths, check_path
 from agentmove_tools.package.secrets import read_names, secrets_text, written
 from agentmove_tools.package.session_names import (
@@ -58,22 +60,30 @@ class Options(NamedTuple):
 
     ``drop_torn_line``: a session's last line that was cut short is left out. ``strict``: paths that
     a package has no place for, and values of secrets in one, are refused. ``external_id``: the ID
-    that the import is told. ``wanted``: which of ``ON_REQUEST`` are parts.
+    that it is told; ``told_by`` says in an error where that comes from. ``wanted``: which of
+    ``ON_REQUEST`` are parts.
     """
 
     drop_torn_line: bool = False
     strict: bool = False
     external_id: str | None = None
     wanted: frozenset[Part] = frozenset()
+    told_by: str = "--external-id names"
 
 
 class Config(NamedTuple):
-    """What is read out of ``agent.config.json``; ``id`` may be the one that was told instead."""
+    """What is read out of ``agent.config.json``.
+
+    ``id`` may be the one that was told instead; ``own_id`` is the configuration's. ``limits`` is
+    JSON in the one form, None where there are none or the configuration is a large one.
+    """
 
     id: str | None = None
+    own_id: str | None = None
     name: str | None = None
     profile: str = DEFAULT_PROFILE
     access_strategy: str | None = None
+    limits: bytes | None = None
 
 
 class File(NamedTuple):
@@ -91,6 +101,13 @@ class File(NamedTuple):
     skill: str = ""
     scope: str = ""
     chat: tuple[str, str] = ("", "")
+
+
+class Known(NamedTuple):
+    """The start of a session that is known to hold: ``events`` lines, ``size`` bytes together."""
+
+    events: int
+    size: int
 
 
 class PassedOver(NamedTuple):
@@ -218,6 +235,10 @@ class Package:
 
     # -- contents
 
+    def expect(self, external_id: str, told_by: str) -> None:
+        """Take only an agent of this ID from now on; ``told_by`` as in ``Options``."""
+        self.options = self.options._replace(external_id=external_id, told_by=told_by)
+
     def check(self) -> None:
         """Check every part. Raises ``Refusal``, and what the source raises."""
         self.begin()
@@ -279,11 +300,15 @@ class Package:
         limits = value.get("limits")
         if limits is not None and not isinstance(limits, dict):
             raise wrong_shape(file.path, f"{name}.limits", "its limits are no object")
+        own_id = member(value, "id", file.path, name) or None
+        whole = limits is not None and len(text) <= LARGE
         config = Config(
-            id=member(value, "id", file.path, name) or self.options.external_id,
+            id=own_id or self.options.external_id,
+            own_id=own_id,
             name=member(value, "name", file.path, name),
             profile=member(value, "runtimeProfile", file.path, name) or DEFAULT_PROFILE,
             access_strategy=member(value, "accessStrategy", file.path, name),
+            limits=form_of(limits) if whole else None,
         )
         self._check_id(config, file.path)
         self.found.config = config
@@ -299,8 +324,11 @@ class Package:
                 field="agent.config.id",
                 hint="give it one, or name one with --external-id",
             )
+        if len(config.id.encode()) > MAX_ID:
+            why = f"its id is longer than {MAX_ID} bytes"
+            raise wrong_shape(path, "agent.config.id", why)
         if told not in (None, config.id):
-            why = f"its id is {config.id!r}, and --external-id names {told!r}"
+            why = f"its id is {config.id!r}, and {self.options.told_by} {told!r}"
             raise Refusal("agent-id", why, path=path.encode(), field="agent.config.id")
 
     def _access(self, file: File) -> Iterator[bytes]:
@@ -353,21 +381,41 @@ class Package:
     def _session(self, file: File) -> Iterator[bytes]:
         return joined(form for _, form in self.events(file, forms=True))
 
-    def events(self, file: File, *, forms: bool) -> Iterator[tuple[Event, bytes]]:
+    def events(
+        self, file: File, *, forms: bool, known: Known | None = None
+    ) -> Iterator[tuple[Event, bytes]]:
         """The events of a session and, with ``forms``, each one's one form, in the file's order.
 
-        Raises ``Refusal`` as ``read_events`` does, and what the source raises.
+        Those at its start that are ``known`` are left out, and not in what is found. Raises
+        ``Refusal`` as ``read_events`` does, and what the source raises.
         """
         item = file.items[0]
         chat = Chat(*file.chat, item.path)
+        content, after = item.pieces, 0
+        if known is not None:
+            content, after = partial(_from, item.pieces, known.size), known.events
         drop = self.options.drop_torn_line
-        yield from read_events(item.pieces, chat, self._budget, drop_torn_line=drop, forms=forms)
+        yield from read_events(
+            content, chat, self._budget, drop_torn_line=drop, forms=forms, after=after
+        )
         self.found.chats[file.path] = chat
         if chat.torn:
             self._warn(item.path, "its last line was cut short, and is left out")
 
+    def pass_known(self, file: File, known: Known) -> None:
+        """Pass a session over all of which is ``known``. Raises ``Refusal`` (package-entries)."""
+        self._budget.take(known.events, file.items[0].path)
+
     def _warn(self, path: str, warning: str) -> None:
         self.found.warnings.setdefault(path, []).append(warning)
+
+
+def _from(content: Callable[[], Iterable[bytes]], start: int) -> Iterator[bytes]:
+    """A content without its first ``start`` bytes."""
+    for piece in content():
+        if start < len(piece):
+            yield piece[start:]
+        start = max(0, start - len(piece))
 
 
 def joined(lines: Iterable[bytes]) -> Iterator[bytes]:

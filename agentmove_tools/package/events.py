@@ -27,6 +27,7 @@ LAST_TIME: Final = 9_224_318_015_999_999
 
 _FIELD: Final = "message"
 _TYPES: Final = frozenset(TYPES)
+_SHORT_ID: Final = MAX_ID // 4  # characters, which have at most four bytes each
 _MEMBERS: Final = ("id", "type", "ts", "data")
 _TORN: Final = "its last line was cut short, as by a crash"
 _TORN_HINT: Final = "--drop-torn-line leaves it out"
@@ -56,6 +57,13 @@ class Budget:
     def __init__(self) -> None:
         self.left = MAX_EVENTS
 
+    def take(self, events: int, path: str) -> None:
+        """Count so many events of a session. Raises ``Refusal`` (package-entries)."""
+        if events > self.left:
+            why = f"there are more than {MAX_EVENTS} events"
+            raise Refusal("package-entries", why, path=path.encode())
+        self.left -= events
+
 
 class Chat:
     """One session as it is read: whose it is, and what was found in it.
@@ -77,14 +85,14 @@ class Chat:
         self.torn = False
 
 
-def lines_of(pieces: Iterable[bytes], path: str) -> Iterator[tuple[bytes, bool]]:
+def lines_of(pieces: Iterable[bytes], path: str, number: int = 1) -> Iterator[tuple[bytes, bool]]:
     """The lines of a session, and whether each was ended; only a line feed ends one.
 
-    Raises ``Refusal`` (field-json) for a line over the limit, before it is held.
+    ``number`` is that of the first of them in the file. Raises ``Refusal`` (field-json) for a line
+    over the limit, before it is held.
     """
     held: list[bytes] = []  # of a line whose end has not come yet
     size = 0
-    number = 1
     for piece in pieces:
         lines = piece.split(b"\n")
         size += len(lines[0])
@@ -113,22 +121,25 @@ def read_events(
     *,
     drop_torn_line: bool,
     forms: bool,
+    after: int = 0,
 ) -> Iterator[tuple[Event, bytes]]:
     """Each event of a session and, with ``forms``, its one form, in the file's order.
 
     One that is there again, equal, does not come again. All is counted in ``chat``. ``content``
     gives the file's pieces, a second time where lines of one ID differ and their forms have to be
-    compared, which is done last. Raises ``Refusal``: field-json, -timestamp, -nul, -surrogate,
-    -encoding, event-type, event-duplicate, package-entries; and what ``content`` raises.
+    compared, which is done last. ``after``: so many lines come before these and are known to hold
+    an event each; they count in the budget. Raises ``Refusal``: field-json, -timestamp, -nul,
+    -surrogate, -encoding, event-type, event-duplicate, package-entries; and what ``content``
+    raises.
     """
     seen = Pairs()  # the hash of each ID, and that of its line
     compare = False
     path = chat.path
     types = chat.types
     first, last = LAST_TIME + 1, FIRST_TIME - 1
-    number = 0
+    number = after
     form = b""
-    for number, (line, ended) in enumerate(lines_of(content(), path), 1):
+    for number, (line, ended) in enumerate(lines_of(content(), path, after + 1), after + 1):
         try:
             if len(line) > large_json.LARGE:
                 value = large_json.outline(line, _MEMBERS)
@@ -168,7 +179,7 @@ def read_events(
     if seen:
         chat.first, chat.last = first, last
     if compare:
-        _compare_repeats(content(), path)
+        _compare_repeats(content(), path, after)
 
 
 def checked_event(value: object, line: bytes, path: str, number: int) -> Event:
@@ -182,8 +193,10 @@ def checked_event(value: object, line: bytes, path: str, number: int) -> Event:
     if type(event_id) is not str or not event_id:
         why = "its id is missing, empty or no text"
         raise wrong_shape(path, "message.id", why, line=number)
-    if len(event_id) > MAX_ID or event_id == large_json.ELIDED:
-        why = f"its id is longer than {MAX_ID} characters"
+    if event_id == large_json.ELIDED or (
+        len(event_id) > _SHORT_ID and len(event_id.encode()) > MAX_ID
+    ):
+        why = f"its id is longer than {MAX_ID} bytes"
         raise wrong_shape(path, "message.id", why, line=number)
     kind = value.get("type")
     if type(kind) is not str or kind not in _TYPES:
@@ -202,14 +215,14 @@ def checked_event(value: object, line: bytes, path: str, number: int) -> Event:
     return Event(event_id, kind, ts, value, number)
 
 
-def _compare_repeats(pieces: Iterable[bytes], path: str) -> None:
+def _compare_repeats(pieces: Iterable[bytes], path: str, after: int) -> None:
     """See that events whose IDs came again are equal in the one form.
 
     Two IDs of one hash, which Python keys anew in each process, would be taken for one, and be
     refused. Raises ``Refusal`` (event-duplicate).
     """
     forms = Pairs()
-    for number, (line, _) in enumerate(lines_of(pieces, path), 1):
+    for number, (line, _) in enumerate(lines_of(pieces, path), after + 1):
         try:
             own = hash(canonical(line))
             known = forms.keep(hash(_id_of(line)), own)

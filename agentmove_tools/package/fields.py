@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from agentmove_tools import json_values, large_json
-from agentmove_tools.package.limits import MAX_ID, MAX_JSON
+from agentmove_tools.package.limits import MAX_JSON, MAX_NAME
 from agentmove_tools.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -147,8 +147,8 @@ def member(value: dict[str, object], name: str, path: str, field: str) -> str | 
     Raises ``Refusal`` (field-json) for anything else.
     """
     found = value.get(name)
-    if isinstance(found, str) and (len(found) > MAX_ID or found == large_json.ELIDED):
-        raise wrong_shape(path, f"{field}.{name}", f"its {name} is over {MAX_ID} characters long")
+    if isinstance(found, str) and (len(found) > MAX_NAME or found == large_json.ELIDED):
+        raise wrong_shape(path, f"{field}.{name}", f"its {name} is over {MAX_NAME} characters long")
     if found is None or isinstance(found, str):
         return found
     raise wrong_shape(path, f"{field}.{name}", f"its {name} is no text")

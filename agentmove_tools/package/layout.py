@@ -13,10 +13,15 @@ if TYPE_CHECKING:
 
 SOUL: Final = "SOUL.md"
 CONFIG: Final = "agent.config.json"
+USER: Final = "USER.md"
+HEARTBEAT: Final = "HEARTBEAT.md"
 REQUIRED: Final = (SOUL, CONFIG)
 SKILL_FILE: Final = "SKILL.md"
 SECRETS: Final = "data/secrets/"
 SESSIONS: Final = "data/sessions/"
+ACCESS: Final = "data/access.json"
+USAGE: Final = "data/usage.json"
+BROWSER_STATE: Final = "browser-state/"
 
 Part: TypeAlias = Literal[
     "soul",
@@ -50,8 +55,8 @@ FIELDS: Final[dict[Part, str]] = {
     "config": "agent.config",
     "user": "agent.user",
     "heartbeat": "agent.heartbeat",
-    "memory": "memory.text",
-    "skill": "skill.text",
+    "memory": "memory.content",
+    "skill": "skill.content",
     "secrets": "secret.names",
     "access": "access.list",
     "session": "message",
@@ -62,11 +67,11 @@ FIELDS: Final[dict[Part, str]] = {
 _SINGLE: Final[dict[str, Part]] = {
     SOUL: "soul",
     CONFIG: "config",
-    "USER.md": "user",
-    "HEARTBEAT.md": "heartbeat",
+    USER: "user",
+    HEARTBEAT: "heartbeat",
     "MEMORY.md": "memory",
-    "data/access.json": "access",
-    "data/usage.json": "usage",
+    ACCESS: "access",
+    USAGE: "usage",
     "data/memory.sqlite": "derived",
     "data/memory.sqlite-wal": "derived",
     "data/memory.sqlite-shm": "derived",
@@ -76,7 +81,7 @@ _SINGLE: Final[dict[str, Part]] = {
 _DIRECTLY_IN: Final[tuple[tuple[str, str, Part], ...]] = (
     (SECRETS, ".json", "secrets"),
     (SESSIONS, ".jsonl", "session"),
-    ("browser-state/", ".json", "browser-state"),
+    (BROWSER_STATE, ".json", "browser-state"),
 )
 _AT_ANY_DEPTH: Final = ("skills/", "memory/")
 _BELOW: Final = (*_AT_ANY_DEPTH, *(top for top, _, _ in _DIRECTLY_IN))
@@ -122,7 +127,9 @@ class Layout:
             return Place("memory" if path.endswith(".md") else "unknown")
         for top, ending, part in _DIRECTLY_IN:
             if path.startswith(top) and path.endswith(ending) and "/" not in path[len(top) :]:
-                return Place(part)
+                # a session without a name is refused as it is read; a profile without one is none
+                unnamed = part == "browser-state" and path == top + ending
+                return Place("unknown" if unnamed else part)
         return Place("unknown")
 
     def _skill_of(self, folder: str) -> str:
@@ -155,7 +162,7 @@ def is_of_package(path: str, wanted: Collection[Part] = ON_REQUEST) -> bool:
 
     ``wanted``: which of ``ON_REQUEST`` it holds.
     """
-    if path == "data/usage.json":
+    if path == USAGE:
         return "usage" in wanted
     if path == "browser-state" or path.startswith("browser-state/"):
         return "browser-state" in wanted
@@ -167,6 +174,11 @@ def is_of_package(path: str, wanted: Collection[Part] = ON_REQUEST) -> bool:
 def may_hold(folder: str) -> bool:
     """Whether anything in this folder of an agent may be of a package."""
     return folder in _FOLDERS or folder.startswith(_AT_ANY_DEPTH)
+
+
+def profile_of(path: str) -> str:
+    """The name of the profile whose browser state the path is of."""
+    return path[len(BROWSER_STATE) :].removesuffix(".json")
 
 
 def memory_date(path: str) -> str | None:

@@ -26,9 +26,9 @@ TEXTS = {
     "SOUL.md": "agent.soul",
     "USER.md": "agent.user",
     "HEARTBEAT.md": "agent.heartbeat",
-    "MEMORY.md": "memory.text",
-    "memory/a/b.md": "memory.text",
-    "skills/x/SKILL.md": "skill.text",
+    "MEMORY.md": "memory.content",
+    "memory/a/b.md": "memory.content",
+    "skills/x/SKILL.md": "skill.content",
 }
 JSONS = {
     "agent.config.json": "agent.config",
@@ -262,9 +262,9 @@ def test_the_configuration_is_read() -> None:
         "team": "other",
     }
     found = checked({"agent.config.json": json.dumps(config).encode()}).found.config
-    assert found == reading.Config("a-1", "Ada", "fast", "list")
+    assert found == reading.Config("a-1", "a-1", "Ada", "fast", "list", b'{"tokens":1}')
     found = checked({"agent.config.json": b'{"id":"a","runtimeProfile":null}'}).found.config
-    assert found == reading.Config("a", None, "default", None)
+    assert found == reading.Config("a", "a", None, "default", None, None)
 
 
 @pytest.mark.parametrize("name", ["id", "name", "runtimeProfile", "accessStrategy"])

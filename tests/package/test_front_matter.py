@@ -471,7 +471,7 @@ def test_an_error_of_one_skill_names_it() -> None:
     files = {PATH: good, "skills/g/x/SKILL.md": b"---\n- a\n---\n"}
     assert told(refusal_of(files)) == ("skill-front-matter", "skills/g/x/SKILL.md", None, None)
     files["skills/g/x/SKILL.md"] = b"---\n- a\n---\n\0"
-    assert told(refusal_of(files)) == ("field-nul", "skills/g/x/SKILL.md", "skill.text", 4)
+    assert told(refusal_of(files)) == ("field-nul", "skills/g/x/SKILL.md", "skill.content", 4)
 
 
 # -- anything
