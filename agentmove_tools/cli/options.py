@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
+from unicodedata import category
 
 import typer
 
 from agentmove_tools import __version__
+from agentmove_tools.refusals import UsageError
+
+_LONGEST: Final = 1024  # bytes, as of every ID
 
 
 def _show_version(context: typer.Context, wanted: bool) -> None:
@@ -93,3 +97,13 @@ MaxEntries: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+
+
+def check_name(option: str, value: str | None) -> None:
+    """Raise ``UsageError`` for a name or an ID on the command line that no row can have."""
+    if value == "":
+        raise UsageError(f"{option} is empty: a variable that is not set?")
+    if value is not None and any(category(c) in ("Cc", "Cs") for c in value):
+        raise UsageError(f"{option} holds what is no text, or a control character")
+    if value is not None and len(value.encode()) > _LONGEST:
+        raise UsageError(f"{option} is longer than {_LONGEST} bytes")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import typer
 
 from agentmove_tools.cli.errors import say
+from agentmove_tools.cli.options import check_name
 from agentmove_tools.cli.terminal import print_lines
 from agentmove_tools.refusals import UsageError
 
@@ -67,10 +68,7 @@ def wanted(values: list[str] | None) -> frozenset[Part]:
 
 def check_external_id(external_id: str | None) -> None:
     """Raise ``UsageError`` for an ID that no configuration could have."""
-    if external_id == "":
-        raise UsageError("--external-id is empty: a variable that is not set?")
-    if external_id is not None and not external_id.isprintable():
-        raise UsageError("--external-id holds what is no text, or a control character")
+    check_name("--external-id", external_id)
 
 
 def tell(name: str, package: Package, *, passed: bool = False) -> None:
