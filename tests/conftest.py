@@ -12,12 +12,16 @@ from typing import Final, Protocol
 
 import pytest
 
+# fixtures
+from tests.database.databases import database, db_server, empty_database, template  # noqa: F401
+
 ROOT: Final = Path(__file__).parent.parent
 VECTORS: Final = ROOT.parent / "shared" / "vectors"
 MEMORY: Final = Path("/dev/shm")
 
 # what would change how a tool behaves, were it set where the tests run
 _UNWANTED: Final = (
+    "AGENTFY_DATABASE_URL",
     "AGENTMOVE_ERRORS",
     "COLUMNS",
     "FORCE_COLOR",

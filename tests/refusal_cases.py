@@ -7,12 +7,13 @@ import hashlib
 import io
 import os
 import tarfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from agentmove_tools.envelope.keys import Identity
+from tests.database.databases import Database
 from tests.envelope.streams import HEADER_END, apart, sealed
 from tests.home.builder import (
     OTHER_MOVE,
@@ -37,9 +38,11 @@ class Refused:
     arguments: tuple[str | Path, ...]
     stdin: bytes
     place: str | None
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 Case: TypeAlias = Callable[[Path], Refused]
+DatabaseCase: TypeAlias = Callable[[Database], Refused]
 
 
 def manifest(**changes: str) -> bytes:
@@ -274,4 +277,35 @@ CASES: Final[dict[str, Case]] = {
     "event-duplicate": lambda _: packaged(
         f"{SESSION}: line 2", session=event() + event(data='{"text":"else"}')
     ),
+}
+
+
+def imported(database: Database, *arguments: str) -> Refused:
+    """An import of an agent into a database is refused."""
+    env = {"AGENTFY_DATABASE_URL": database.url}
+    return Refused("agentfy-import", arguments, zipped(MINIMAL), None, env)
+
+
+def agent_concierge(database: Database) -> Refused:
+    database.bring_in(zipped(MINIMAL), "t")
+    database.rows("UPDATE agentfy.agent SET type = 'concierge'")
+    return imported(database, "--team", "t")
+
+
+def agent_unknown(database: Database) -> Refused:
+    env = {"AGENTFY_DATABASE_URL": database.url}
+    return Refused("agentfy-export", ("agent-of-nobody",), b"", None, env)
+
+
+def schema_newer(database: Database) -> Refused:
+    database.rows("UPDATE agentfy.schema_version SET version_num = '9999'")
+    return imported(database, "--team", "t", "--create-team")
+
+
+# those that a database is needed for, with the schema and no rows
+IN_DATABASE: Final[dict[str, DatabaseCase]] = {
+    "agent-concierge": agent_concierge,
+    "agent-unknown": agent_unknown,
+    "team-unknown": lambda database: imported(database, "--team", "nobody"),
+    "schema-newer": schema_newer,
 }

@@ -29,6 +29,15 @@ def in_help(text: str) -> set[str]:
     return found
 
 
+def options_of(tool: RunTool, name: str) -> set[str]:
+    """Give the options of a tool, and of its commands where it has some."""
+    text = tool(name, "--help").stdout.decode()
+    found = in_help(text)
+    for command in re.findall(r"^  (\w+)  ", text.partition("\nCommands:\n")[2], re.MULTILINE):
+        found |= in_help(tool(name, command, "--help").stdout.decode())
+    return found
+
+
 def flags(line: str) -> set[str]:
     """Give the options that a line of mdoc marks up, as ``Fl r`` and ``Fl -recipient``."""
     line = line.replace("Fl Fl ", "Fl -").replace("\\-", "-").replace("\\&", "")
@@ -47,7 +56,7 @@ def page_of(name: str) -> Path:
 @pytest.mark.parametrize("name", TOOLS)
 def test_every_tool_has_a_page_with_its_options(tool: RunTool, name: str) -> None:
     """The page lists every option of the help, and no other."""
-    helped = in_help(tool(name, "--help").stdout.decode())
+    helped = options_of(tool, name)
     assert {"-h", "--help", "--version", "--json-errors"} <= helped
     listed = in_page(page_of(name), (".It Fl",))
     assert listed - COMPLETION == helped - COMPLETION
@@ -59,7 +68,7 @@ def test_a_synopsis_has_no_option_that_the_tool_has_not(tool: RunTool, name: str
     text = page_of(name).read_text()
     synopsis = text.partition(".Sh SYNOPSIS\n")[2].partition("\n.Sh ")[0]
     assert f".Nm {name}" in text
-    assert flags(synopsis) <= in_help(tool(name, "--help").stdout.decode())
+    assert flags(synopsis) <= options_of(tool, name)
 
 
 def test_the_overview_has_the_options_for_completion() -> None:
