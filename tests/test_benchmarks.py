@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks import __main__ as benchmarks
+from tests.benchmarks.database_memory import DATABASE_MEMORY_ROWS
+from tests.benchmarks.database_rows import DATABASE_ROWS
+from tests.benchmarks.databases import Databases
 from tests.benchmarks.homes import Data
 from tests.benchmarks.measure import Times, Work
 from tests.benchmarks.memory import MEMORY_ROWS
@@ -47,17 +50,59 @@ def check_status(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == (1 if "<- OVER" in done.stdout else 0)
 
 
-def test_every_row_of_times_is_measured(tmp_path: Path) -> None:
-    """Each has a line with its ratio, its limit and whether it holds; nothing is left behind."""
-    done = run_benchmarks(tmp_path, *(row.name for row in ROWS))
+def check_times(done: subprocess.CompletedProcess[str], rows: tuple[Row, ...]) -> None:
+    """Each row has a line with its ratio, its limit and whether it holds."""
     if "is not installed" in done.stdout:
         lacking(next(line for line in done.stdout.splitlines() if "is not installed" in line))
     found = [match for line in done.stdout.splitlines() if (match := _TIMES.fullmatch(line))]
     assert [(match["row"], float(match["most"])) for match in found] == [
-        (row.name, row.most) for row in ROWS
+        (row.name, row.most) for row in rows
     ]
     for match in found:
         assert (match["verdict"] == "holds") == (float(match["ratio"]) <= float(match["most"]))
+    check_status(done)
+
+
+def test_every_row_of_times_is_measured(tmp_path: Path) -> None:
+    """Each has a line with its ratio, its limit and whether it holds; nothing is left behind."""
+    check_times(run_benchmarks(tmp_path, *(row.name for row in ROWS)), ROWS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_row_of_a_database_is_measured(tmp_path: Path) -> None:
+    """The same for those with a database."""
+    check_times(run_benchmarks(tmp_path, *(row.name for row in DATABASE_ROWS)), DATABASE_ROWS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_server_of_databases_is_gone_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With all its data."""
+    monkeypatch.delenv("AGENTFY_TEST_SERVER", raising=False)
+    databases = Databases(tmp_path)
+    place = Path(databases.ask("postgres", "SHOW data_directory"))
+    assert place.is_dir()
+    databases.close()
+    assert not place.parent.parent.exists()
+
+
+def test_every_package_is_weighed_with_a_database(tmp_path: Path) -> None:
+    """Each goes in, again, and out, or is refused as it should, in little memory."""
+    done = run_benchmarks(tmp_path, *(row.name for row in DATABASE_MEMORY_ROWS))
+    lines = done.stdout.splitlines()[2:]
+    found = [match for line in lines if (match := _PEAK.fullmatch(line))]
+    assert len(found) == len(lines)
+    assert {match["row"] for match in found} == {row.name for row in DATABASE_MEMORY_ROWS}
+    taken = [match["tool"] for match in found if match["row"] == "database-text"]
+    assert taken == [
+        "agentfy-import, 128 MiB",
+        "agentfy-import, again, 128 MiB",
+        "agentfy-export, 128 MiB",
+    ]
+    for match in found:
+        assert 1 < int(match["peak"]) <= int(match["most"]) == 300
+        assert match["verdict"] == "holds"
     check_status(done)
     assert list(tmp_path.iterdir()) == []
 

@@ -13,10 +13,12 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
+from tests.benchmarks.database_memory import DATABASE_MEMORY_ROWS
+from tests.benchmarks.database_rows import DATABASE_ROWS
 from tests.benchmarks.homes import MIB, Data
 from tests.benchmarks.measure import ROOT, BrokenRunError, take_turns
 from tests.benchmarks.memory import MEMORY_ROWS, MemoryRow
@@ -24,8 +26,9 @@ from tests.benchmarks.package_memory import PACKAGE_MEMORY_ROWS
 from tests.benchmarks.rows import ROWS, Row
 
 _IN_MEMORY: Final = Path("/dev/shm")
-_ALL_MEMORY_ROWS: Final = (*MEMORY_ROWS, *PACKAGE_MEMORY_ROWS)
-_NAMES: Final = [*(row.name for row in ROWS), *(row.name for row in _ALL_MEMORY_ROWS)]
+_ALL_ROWS: Final = (*ROWS, *DATABASE_ROWS)
+_ALL_MEMORY_ROWS: Final = (*MEMORY_ROWS, *PACKAGE_MEMORY_ROWS, *DATABASE_MEMORY_ROWS)
+_NAMES: Final = [*(row.name for row in _ALL_ROWS), *(row.name for row in _ALL_MEMORY_ROWS)]
 _ON_DISK: Final = Path("/var/tmp")  # a disk's on most machines, where /tmp may be in memory
 _LINE: Final = "{:<20}{:<45}{:>10}{:>10}{:>8}{:>14}{:>9}  {}"
 
@@ -36,8 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
     times, memories = _chosen(asked)
     compileall.compile_dir(ROOT / "agentmove_tools", quiet=1)
     good = True
-    with _folders(asked.memory_folder, asked.disk_folder) as (memory, disk):
-        data = Data(memory, disk, asked.scale)
+    with ExitStack() as opened:
+        memory, disk = opened.enter_context(_folders(asked.memory_folder, asked.disk_folder))
+        data = opened.enter_context(closing(Data(memory, disk, asked.scale)))
         if times:
             print(f"medians of {asked.repeat} runs in turn, after one to warm up")
             header = ("row", "against", "ours", "theirs", "ratio", "min-max", "at most", "")
@@ -100,7 +104,7 @@ def _chosen(asked: argparse.Namespace) -> tuple[list[Row], list[MemoryRow]]:
         names.update(fitting)
     if asked.repeat < 1:
         _parser().error("--repeat is at least 1")
-    times = [row for row in ROWS if not asked.memory_only and (not names or row.name in names)]
+    times = [row for row in _ALL_ROWS if not asked.memory_only and (not names or row.name in names)]
     memories = [
         row
         for row in _ALL_MEMORY_ROWS

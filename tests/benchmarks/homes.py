@@ -8,10 +8,12 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from tests.benchmarks.databases import Databases
 from tests.benchmarks.measure import run, tool
 from tests.benchmarks.packages import in_a_child, make_agent, talk, write_package
 
@@ -21,6 +23,10 @@ GIB: Final = 1 << 30
 _MOVE: Final = "0123456789abcdef0123456789abcdef"
 _MTIME: Final = 1_600_000_000_123_456_789  # nanoseconds
 _PIECE: Final = 8 * MIB
+_PACK_AGAIN: Final = (
+    f'{tool("agentfy-unpack")} "$HERE" < "$IN" > /dev/null'
+    f' && {tool("agentfy-pack")} "$HERE" -o "$OUT" && rm -r "$HERE"'
+)
 
 
 def random_pieces(size: int, seed: int) -> Iterator[bytes]:
@@ -92,6 +98,7 @@ class Data:
         self.memory = memory
         self.disk = disk
         self.scale = scale
+        self._opened = ExitStack()
 
     def scaled(self, number: int) -> int:
         """A count of files or bytes at this run's scale."""
@@ -206,6 +213,31 @@ class Data:
         out = self.memory / "talk.zip"
         in_a_child(lambda: write_package(out, talk(self.scaled(100_000), 8)))
         return out
+
+    def packed_talk(self, name: str = "packed", new_at: float | None = None) -> Path:
+        """The same as ``agentfy-pack`` writes it; ``new_at``: with one event more, in this place.
+
+        It is made once for each ``name``.
+        """
+        out = self.memory / f"talk-{name}.zip"
+        if not out.exists():
+            files = talk(self.scaled(100_000), 8, new_at=new_at)
+            loose = self.memory / "loose.zip"
+            in_a_child(lambda: write_package(loose, files))
+            run(_PACK_AGAIN, IN=loose, OUT=out, HERE=self.memory / f"talk-{name}")
+            loose.unlink()
+        return out
+
+    @cached_property
+    def databases(self) -> Databases:
+        """The server of databases, which ``close`` stops."""
+        made = Databases(self.memory)
+        self._opened.callback(made.close)
+        return made
+
+    def close(self) -> None:
+        """Stop what was started."""
+        self._opened.close()
 
     def _key(self, name: str, script: str) -> Path:
         out = self.memory / f"{name}.key"

@@ -54,11 +54,23 @@ class Case(NamedTuple):
     refusal: str = ""
 
 
-def _row(name: str, most: int, cases: Iterable[Case]) -> MemoryRow:
-    cases = tuple(cases)
+class _Cases(NamedTuple):
+    """The packages of a row."""
+
+    name: str
+    most: int
+    cases: tuple[Case, ...]
+
+
+def _row(name: str, most: int, cases: Iterable[Case]) -> _Cases:
+    return _Cases(name, most, tuple(cases))
+
+
+def _measured(row: _Cases) -> MemoryRow:
+    name = row.name
 
     def measure(data: Data) -> Iterator[tuple[str, int]]:
-        for number, case in enumerate(cases):
+        for number, case in enumerate(row.cases):
             package = data.memory / f"{name}-{number}.zip"
             in_a_child(partial(case.write, data, package))
             new = data.memory / f"{name}-{number}"
@@ -68,10 +80,10 @@ def _row(name: str, most: int, cases: Iterable[Case]) -> MemoryRow:
                 yield f"{tool}, {case.label}", peak
             package.unlink()  # one file, so that the next run does not wait for it
 
-    return MemoryRow(name, most, measure, huge=True)
+    return MemoryRow(name, row.most, measure, huge=True)
 
 
-def _package(
+def package_of(
     content: Callable[[Data], Files], *, full: int = 0, declared: dict[str, int] | None = None
 ) -> Callable[[Data, Path], None]:
     """How the package of the smallest agent with these files is written.
@@ -118,12 +130,12 @@ def _json_rows(
     place: Callable[[Callable[[int], Iterable[bytes]]], Callable[[Data], Files]],
     shapes: dict[str, Shape],
     more: Iterable[Case] = (),
-) -> Iterator[MemoryRow]:
+) -> Iterator[_Cases]:
     taken: list[Case] = []
     refused: list[Case] = []
     for label, shape in shapes.items():
         for end, (_, _, refusal) in BAD_ENDS.items():
-            write = _package(place(_with_end(shape, end)))
+            write = package_of(place(_with_end(shape, end)))
             shown = f"{label}, {end}" if end else label
             (refused if end else taken).append(Case(shown, write, refusal))
     yield _row(name, _TAKEN, taken)
@@ -133,7 +145,7 @@ def _json_rows(
 _EVENT_THEN_BAD: Final = [
     Case(
         f"{label}, bad event",
-        _package(_event(_with_end(shape, ""), _BAD_EVENT)),
+        package_of(_event(_with_end(shape, ""), _BAD_EVENT)),
         "event-type",
     )
     for label, shape in SHAPES.items()
@@ -223,41 +235,41 @@ def _front_matter(data: Data) -> Files:
 _LISTS_DEEP: Final = partial(nested, b"[", b"]")
 _OBJECTS_DEEP: Final = partial(nested, b'{"":', b"}")
 
-PACKAGE_MEMORY_ROWS: Final = (
+_ALL: Final = (
     _row(
         "package-events",
         _TAKEN,
         [
-            Case("a million", _package(_once, full=_UPLOAD)),
-            Case("half of them twice", _package(_twice, full=_UPLOAD)),
+            Case("a million", package_of(_once, full=_UPLOAD)),
+            Case("half of them twice", package_of(_twice, full=_UPLOAD)),
         ],
     ),
     _row(
         "package-events-bad",
         _REFUSED,
         [
-            Case("the last", _package(_once_bad, full=_UPLOAD), "event-type"),
-            Case("the last, twice", _package(_twice_bad, full=_UPLOAD), "event-duplicate"),
+            Case("the last", package_of(_once_bad, full=_UPLOAD), "event-type"),
+            Case("the last, twice", package_of(_twice_bad, full=_UPLOAD), "event-duplicate"),
         ],
     ),
-    _row("package-text", _TAKEN, [Case("128 MiB", _package(_soul(b"")))]),
+    _row("package-text", _TAKEN, [Case("128 MiB", package_of(_soul(b"")))]),
     _row(
         "package-text-bad",
         _REFUSED,
         [
-            Case("NUL", _package(_soul(b"\0")), "field-nul"),
-            Case("a cut character", _package(_soul(b"\xc3")), "field-encoding"),
+            Case("NUL", package_of(_soul(b"\0")), "field-nul"),
+            Case("a cut character", package_of(_soul(b"\xc3")), "field-encoding"),
         ],
     ),
     *_json_rows("package-event", _event, _IN_AN_EVENT, _EVENT_THEN_BAD),
-    _row("package-powers", _TAKEN, [Case("powers", _package(_powers))]),
+    _row("package-powers", _TAKEN, [Case("powers", package_of(_powers))]),
     *_json_rows("package-config", _config, SHAPES),
     *_json_rows("package-access", _access, {**SHAPES, "users": USERS}),
     _row(
         "package-full",
         _TAKEN,
         [
-            Case(label, _package(_event(_with_end(SHAPES[label], "")), full=_FULL))
+            Case(label, package_of(_event(_with_end(SHAPES[label], "")), full=_FULL))
             for label in _FULL_SHAPES
         ],
     ),
@@ -266,21 +278,23 @@ PACKAGE_MEMORY_ROWS: Final = (
         _REFUSED,
         [
             Case(
-                f"{label}, {end}", _package(_event(_with_end(SHAPES[label], end)), full=_FULL), code
+                f"{label}, {end}",
+                package_of(_event(_with_end(SHAPES[label], end)), full=_FULL),
+                code,
             )
             for label in _FULL_SHAPES
             for end, (_, _, code) in BAD_ENDS.items()
             if end
         ],
     ),
-    _row("package-entries", _TAKEN, [Case("20 000", _package(_entries))]),
+    _row("package-entries", _TAKEN, [Case("20 000", package_of(_entries))]),
     _row(
         "package-entries-bad",
         _REFUSED,
         [
-            Case("NUL", _package(_entries_bad), "field-nul"),
-            Case("two that meet", _package(_entries_meet), "package-duplicate"),
-            Case("one too many", _package(_entries_over), "package-entries"),
+            Case("NUL", package_of(_entries_bad), "field-nul"),
+            Case("two that meet", package_of(_entries_meet), "package-duplicate"),
+            Case("one too many", package_of(_entries_over), "package-entries"),
         ],
     ),
     _row(
@@ -292,15 +306,15 @@ PACKAGE_MEMORY_ROWS: Final = (
         "package-bomb-bad",
         _REFUSED,
         [
-            Case("declared", _package(_bomb_declared), "package-unpacked-size"),
+            Case("declared", package_of(_bomb_declared), "package-unpacked-size"),
             Case(
                 "a text, undeclared",
-                _package(_bomb("SOUL.md"), declared={"SOUL.md": 100 * MIB}),
+                package_of(_bomb("SOUL.md"), declared={"SOUL.md": 100 * MIB}),
                 "package-damaged",
             ),
             Case(
                 "JSON, undeclared",
-                _package(_bomb(_ACCESS), declared={_ACCESS: 9 * MIB}),
+                package_of(_bomb(_ACCESS), declared={_ACCESS: 9 * MIB}),
                 "package-damaged",
             ),
         ],
@@ -309,11 +323,14 @@ PACKAGE_MEMORY_ROWS: Final = (
         "package-deep-bad",
         _REFUSED,
         [
-            Case("an event, lists", _package(_event(_LISTS_DEEP)), "field-json"),
-            Case("an event, objects", _package(_event(_OBJECTS_DEEP)), "field-json"),
-            Case("the configuration", _package(_config(_LISTS_DEEP)), "field-json"),
-            Case("access", _package(_access(_LISTS_DEEP)), "field-json"),
-            Case("front matter", _package(_front_matter), "skill-front-matter"),
+            Case("an event, lists", package_of(_event(_LISTS_DEEP)), "field-json"),
+            Case("an event, objects", package_of(_event(_OBJECTS_DEEP)), "field-json"),
+            Case("the configuration", package_of(_config(_LISTS_DEEP)), "field-json"),
+            Case("access", package_of(_access(_LISTS_DEEP)), "field-json"),
+            Case("front matter", package_of(_front_matter), "skill-front-matter"),
         ],
     ),
 )
+
+PACKAGE_CASES: Final = {row.name: row.cases for row in _ALL}
+PACKAGE_MEMORY_ROWS: Final = tuple(_measured(row) for row in _ALL)

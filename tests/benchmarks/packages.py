@@ -95,13 +95,26 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def talk(count: int, sessions: int) -> Files:
-    """An agent with ``count`` events of about 200 bytes over so many sessions, and little else."""
+def talk(count: int, sessions: int, *, new_at: float | None = None) -> Files:
+    """An agent with ``count`` events of about 200 bytes over so many sessions, and little else.
+
+    ``new_at``: one more is in the first session, at this part of it, 1 for its end.
+    """
     files: Files = {"SOUL.md": (b"# Bench\n",), "agent.config.json": (CONFIG,)}
     for number in range(sessions):
         share = count // sessions + (number < count % sessions)
-        files[f"data/sessions/web:user-{number}.jsonl"] = _conversation(share, number)
+        events = _conversation(share, number)
+        if number == 0 and new_at is not None:
+            events = _with_new(events, int(share * new_at))
+        files[f"data/sessions/web:user-{number}.jsonl"] = events
     return files
+
+
+def _with_new(events: Iterator[bytes], place: int) -> Iterator[bytes]:
+    yield from itertools.islice(events, place)
+    ts = _START + 1000 * place
+    yield b'{"id":"new","type":"user","ts":%d,"data":{"text":"Is it new?"}}\n' % ts
+    yield from events
 
 
 def _conversation(count: int, seed: int) -> Iterator[bytes]:
