@@ -13,7 +13,7 @@ import heapq
 import io
 import json
 import re
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from agentmove_tools.json_values import (
@@ -25,14 +25,16 @@ from agentmove_tools.json_values import (
     STRINGS,
     check_start,
     check_surrogates,
+    form_of,
     form_of_scanned,
+    parse,
     refusal,
     said,
     scan,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
 LARGE: Final = 1 << 20  # bytes of a text from which on it is worth it
 
@@ -116,10 +118,46 @@ def names_in(text: bytes) -> Iterator[str]:
 
 def form(text: bytes) -> bytes:
     """The one form of a text. Raises ``Refusal`` (canon-json)."""
-    former = _Former()
+    return bytes(_formed(text).whole)
+
+
+def members(text: bytes, wanted: Collection[str]) -> dict[str, bytes] | None:
+    """The one forms of these members of an object, as far as it has them; None for another value.
+
+    Raises ``Refusal`` (canon-json).
+    """
+    former = _formed(text, wanted=wanted)
+    if former.found is not None or not former.whole.startswith(b"{"):
+        return former.found
+    value = parse(bytes(former.whole))  # of few members, since it came in one window
+    return {n: form_of(value[n]) for n in wanted if n in value} if isinstance(value, dict) else None
+
+
+def with_members(text: bytes, changed: Mapping[str, bytes | None]) -> bytes:
+    """The one form of an object in which these members have these forms; None takes one out.
+
+    Raises ``Refusal`` (canon-json), ``TypeError`` for another value than an object.
+    """
+    former = _formed(text, changed=changed)
+    if former.found is not None:
+        return bytes(former.whole)
+    value = parse(bytes(former.whole))  # as above
+    if not isinstance(value, dict):
+        raise TypeError
+    for name, form_ in changed.items():
+        value.pop(name, None)
+        if form_ is not None:
+            value[name] = parse(form_)
+    return form_of(value)
+
+
+def _formed(
+    text: bytes, *, wanted: Collection[str] = (), changed: Mapping[str, bytes | None] | None = None
+) -> _Former:
+    former = _Former(wanted, changed or {})
     for window in _windows(text, elide=False):
         former.take(window)
-    return bytes(former.whole)
+    return former
 
 
 # -- windows
@@ -300,17 +338,32 @@ class _Object:
 
     def close(self) -> bytearray:
         """The form of the whole."""
+        return self.close_with((), {})[0]
+
+    def close_with(
+        self, wanted: Collection[str], changed: Mapping[str, bytes | None]
+    ) -> tuple[bytearray, dict[str, bytes]]:
+        """The form of the whole, with some members ``changed``, and the forms of the ``wanted``."""
+        for name in sorted(changed):
+            self.key = name
+            self.add(changed[name] or b"")
         form = bytearray(b"{")
+        found: dict[str, bytes] = {}
         held = b""
         held_key = None
-        for key, line in heapq.merge(*map(_members, self._runs), key=lambda member: member[0]):
+        merged = heapq.merge(*map(_members, self._runs), key=lambda member: member[0])
+        for key, line in chain(merged, ((None, b""),)):
             if held_key is not None and key != held_key:
-                form += held
-                form += b","
+                if held_key in wanted:
+                    found[held_key] = held[len(form_of_scanned(held_key).encode()) + 1 :]
+                if changed.get(held_key, held) is not None:
+                    form += held
+                    form += b","
             held_key, held = key, line
-        form += held
+        if len(form) > 1:
+            form.pop()
         form += b"}"
-        return form
+        return form, found
 
 
 def _members(run: bytes | bytearray) -> Iterator[tuple[str, bytes]]:
@@ -323,11 +376,18 @@ def _members(run: bytes | bytearray) -> Iterator[tuple[str, bytes]]:
 
 
 class _Former:
-    """Puts the one form together, window by window; ``whole`` is there after the last."""
+    """Puts the one form together, window by window; ``whole`` is there after the last.
 
-    def __init__(self) -> None:
+    ``wanted`` and ``changed``: members of an object that is the whole. ``found``: the forms of the
+    wanted ones; None where the whole is no object, or came in one window.
+    """
+
+    def __init__(self, wanted: Collection[str], changed: Mapping[str, bytes | None]) -> None:
         self._frames: list[_Array | _Object] = []
+        self._wanted = wanted
+        self._changed = changed
         self.whole: bytes | bytearray = b""
+        self.found: dict[str, bytes] | None = None
 
     def take(self, window: _Window) -> None:
         """Take the next window, while ``form_of_scanned`` is of what was scanned for it."""
@@ -347,8 +407,11 @@ class _Former:
                 self._extend(frame, new, window.open - window.least)
                 return
             frame.extend(new)
-            ended = frame.close()
             self._frames.pop()
+            if level or isinstance(frame, _Array):
+                ended = frame.close()
+            else:
+                ended, self.found = frame.close_with(self._wanted, self._changed)
         if ended is not None:
             self.whole = ended
 

@@ -122,6 +122,24 @@ def test_an_outline_has_the_members_that_are_wanted() -> None:
     assert large_json.outline(b' "a" ', MEMBERS) == "a"
 
 
+def test_members_come_in_the_one_form_and_can_be_changed() -> None:
+    """The last of a repeated one; what is added comes where its key belongs."""
+    text = b'{"id":"e", "more":[1,2,3], "data":1, "ts":5.0, "data":{ "b":2,"a":[1,2]}, "z":"u"}'
+    assert large_json.members(text, ("data", "id", "none")) == {
+        "data": b'{"a":[1,2],"b":2}',
+        "id": b'"e"',
+    }
+    changed = {"data": b"null", "more": None, "none": None, "middle": b"[]", "zz": b"0"}
+    assert large_json.with_members(text, changed) == (
+        b'{"data":null,"id":"e","middle":[],"ts":5.0,"z":"u","zz":0}'
+    )
+    assert large_json.with_members(b'{"a":1,"b":[1,2,3,4]}', {"a": None, "b": None}) == b"{}"
+    for other in (b"[1,2,3,4,5,6,7,8]", b"1", b'"a text, longer than a window"'):
+        assert large_json.members(other, MEMBERS) is None
+        with pytest.raises(TypeError):
+            large_json.with_members(other, changed)
+
+
 @pytest.mark.parametrize("before", range(12))
 def test_a_key_is_found_wherever_a_window_ends(before: int) -> None:
     """A short string at a window's end is read, and not taken for a long one."""

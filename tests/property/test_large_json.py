@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from unittest import mock
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from agentmove_tools.refusals import Refusal
 from tests.property.test_canonical import written
 
 WANTED = ("a", "b", "aa")
+CHANGED: dict[str, bytes | None] = {"aa": b'{"x":[1]}', "": b"1.0", "\u00e9\n": b'"new"'}
 windows = st.sampled_from([14, 15, 16, 19, 33, 70, 200])  # a wanted key is no longer
 untimed = settings(deadline=None, max_examples=300)
 
@@ -39,8 +41,17 @@ def agrees(text: bytes) -> None:
         for key, found in outline.items():
             assert found == large_json.ELIDED or repr(found) == repr(emptied(value[key]))
             assert found != large_json.ELIDED or isinstance(value[key], str)
+        members = large_json.members(text, WANTED)
+        assert members == {k: json_values.form_of(value[k]) for k in WANTED if k in value}
+        changed = {**CHANGED, **dict.fromkeys(list(value)[:1])}
+        kept = {k: v for k, v in value.items() if k not in changed}
+        kept |= {k: json_values.parse(v) for k, v in changed.items() if v is not None}
+        assert large_json.with_members(text, changed) == json_values.form_of(kept)
     else:
         assert outline == large_json.ELIDED or repr(outline) == repr(emptied(value))
+        assert large_json.members(text, WANTED) is None
+        with pytest.raises(TypeError):
+            large_json.with_members(text, CHANGED)
 
 
 @untimed
