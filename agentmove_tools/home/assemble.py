@@ -34,6 +34,7 @@ from agentmove_tools.home.layout import (
     INSTRUCTIONS,
     MEMORY,
     NOTES,
+    ON_REQUEST,
     PACKAGE,
     PLACES,
     SCHEDULE,
@@ -291,6 +292,7 @@ class Assembly:
         # and are replaced by one that brings any.
         if self._manifest.collections is None or self._reader.kind_of(PACKAGE) is not None:
             self._prune_below_or_file(PACKAGE)
+            self._keep_what_was_not_asked_for()
         else:
             self._restore(PACKAGE)
         if "jobs" in collections:
@@ -305,6 +307,16 @@ class Assembly:
         self._prune_below_or_file(CONNECTIONS)
         self._carrier.carry_children(CONNECTIONS, leave=())
         self._carrier.carry_children(HARNESS, leave=HARNESS_PARTS)
+
+    def _keep_what_was_not_asked_for(self) -> None:
+        """Carry over what a package brings on request only, where this one does not bring it.
+
+        A stream of a package speaks for some collections; one of a Home for all that there is.
+        """
+        if self._manifest.collections is not None:
+            for path in ON_REQUEST:
+                if self._reader.kind_of(path) is None:
+                    self._restore(path)
 
     def _prune_below_or_file(self, path: bytes) -> None:
         above, _, name = path.rpartition(b"/")

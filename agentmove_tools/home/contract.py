@@ -1,8 +1,8 @@
 """The contract by which a collection is read from one store and written to another (section 1).
 
 The collections are instructions, skills, notes, jobs and conversations. A store that stands at
-either end of a move is a ``CollectionSource`` or a ``CollectionReceiver``; the folder is the first
-of them (``FileSource`` and ``FileReceiver``).
+either end of a move is a ``CollectionSource`` or a ``CollectionReceiver``. There are two stores:
+the folder (``FileSource`` and ``FileReceiver``) and the agent package (``bridge``).
 """
 
 from __future__ import annotations
@@ -53,12 +53,33 @@ class Record:
 class CollectionSource(Protocol):
     """A store that collections are read from."""
 
-    def records(self, collection: Collection, held: Mapping[bytes, bytes]) -> Iterator[Record]:
+    def records(
+        self, collection: Collection, held: Mapping[bytes, bytes] = NOTHING_HELD
+    ) -> Iterator[Record]:
         """The collection's records, sorted by path bytes, in the one form where that applies.
 
         ``held`` is what the other end holds, digests by path: a file that is in it the same comes
         without content. Raises ``Refusal``, ``MachineError`` and ``OSError``.
         """
+
+
+class MoveSource(CollectionSource, Protocol):
+    """A store that a whole Move Stream is made of: collections, and what else it may carry.
+
+    Each method gives records sorted by path bytes, and raises as ``records`` does.
+    """
+
+    def connections(self) -> Iterator[Record]:
+        """The credentials."""
+
+    def files(self, held: Mapping[bytes, bytes]) -> Iterator[Record]:
+        """What lies under ``files/``."""
+
+    def package(self) -> Iterator[Record]:
+        """What came with an agent package and has no other place in a Home."""
+
+    def memory(self, held: Mapping[bytes, bytes], *, notes: bool) -> Iterator[Record]:
+        """What lies under ``memory/``, with the notes where asked for."""
 
 
 class CollectionReceiver(Protocol):

@@ -21,6 +21,8 @@ INSTRUCTIONS: Final = b"harness/instructions.md"
 SKILLS: Final = b"harness/skills"
 CONVERSATIONS: Final = b"harness/conversations"
 PACKAGE: Final = b"harness/package"
+# Of what came with a package, what comes only where it is asked for.
+ON_REQUEST: Final = (PACKAGE + b"/data/usage.json", PACKAGE + b"/browser-state")
 CONNECTIONS: Final = b"connections"
 SCHEDULE: Final = b"schedule"
 PAUSED: Final = b"schedule/paused"

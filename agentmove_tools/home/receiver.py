@@ -35,6 +35,7 @@ from agentmove_tools.home.layout import (
     part_of,
     read_agent,
 )
+from agentmove_tools.home.passing import hand_over
 from agentmove_tools.home.recovery import (
     drop_strangers,
     stage_again,
@@ -53,7 +54,7 @@ from agentmove_tools.home.state import (
     write_json,
 )
 from agentmove_tools.refusals import MachineError, Refusal, UsageError
-from agentmove_tools.stream.paths import COLLECTIONS, FILE, FOLDER
+from agentmove_tools.stream.paths import COLLECTIONS, FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
 _DRY_RUN: Final = b"dry-run"
 _PROBE: Final = b"probe"
 _OTHER_FILE_SYSTEM: Final = "the old Home can only be kept on its own file system"
-_AT_ONCE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,13 +357,7 @@ class _Receiver:
         reader = self._reader
         receiver = FileReceiver(self._stage, reader, self._home, self._report, self._options)
         try:
-            for entry in reader:
-                if entry.kind is not FILE:
-                    receiver.receive(entry, ())
-                elif entry.size <= _AT_ONCE:
-                    receiver.receive(entry, (reader.read(),))
-                else:
-                    receiver.receive(entry, reader.chunks())
+            hand_over(reader, receiver)
             receiver.settle()
         finally:
             receiver.stop()

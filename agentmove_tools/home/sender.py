@@ -9,6 +9,7 @@ from agentmove_tools import __version__
 from agentmove_tools.disk.folders import open_below
 from agentmove_tools.disk.stage import PLAIN_MODE
 from agentmove_tools.disk.walk import inode_in, mode_in, walk
+from agentmove_tools.home.contract import NOTHING_HELD
 from agentmove_tools.home.digests import hash_file
 from agentmove_tools.home.exclude import Exclusion
 from agentmove_tools.home.have import Holdings
@@ -23,6 +24,7 @@ from agentmove_tools.home.layout import (
     is_held,
     read_agent,
 )
+from agentmove_tools.home.passing import Sending, records_of
 from agentmove_tools.home.recovery import finish_interrupted
 from agentmove_tools.home.snapshot import SnapshotReader
 from agentmove_tools.home.source import FileSource, check_paused
@@ -30,8 +32,7 @@ from agentmove_tools.home.state import HOME_INDEX, HomePlace
 from agentmove_tools.home.tree import TreeDigest
 from agentmove_tools.refusals import MachineError, Refusal
 from agentmove_tools.stream.manifest import Manifest, new_move_id
-from agentmove_tools.stream.paths import COLLECTIONS, FILE, FOLDER, LINK, check_link
-from agentmove_tools.stream.tar_writer import MoveWriter
+from agentmove_tools.stream.paths import FILE, LINK, check_link
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -214,8 +215,8 @@ class Sender:
             )
             for path in source.not_sent():
                 self._say(path, "not sent: it is no part of a move")
-            sending = _Sending(sink, manifest, any_links=any_links)
-            for record in _everything(source, manifest, have or {}):
+            sending = Sending(sink, manifest, any_links=any_links)
+            for record in records_of(source, manifest, have or NOTHING_HELD):
                 if record.kind == LINK and not any_links:
                     self._check_link(record)
                 sending.add(record)
@@ -257,67 +258,3 @@ class Sender:
                             yield path
             finally:
                 os.close(root)
-
-
-def _everything(
-    source: FileSource, manifest: Manifest, held: Mapping[bytes, bytes]
-) -> Iterator[Record]:
-    """All the records of a phase, sorted by path bytes."""
-    if manifest.phase == "files":
-        yield from source.files(held)
-        return
-    collections = COLLECTIONS if manifest.collections is None else manifest.collections
-    if manifest.phase == "switch":
-        yield from source.connections()
-    yield from source.files(held)
-    if "conversations" in collections:
-        yield from source.records("conversations", held)
-    if "instructions" in collections:
-        yield from source.records("instructions")
-    yield from source.package()
-    if "skills" in collections:
-        yield from source.records("skills")
-    yield from source.memory(held, notes="notes" in collections)
-    if manifest.phase == "switch" and "jobs" in collections:
-        yield from source.records("jobs")
-
-
-class _Sending:
-    """Writes records as a stream, and holds them against the manifest's ``tree``."""
-
-    def __init__(self, sink: ByteSink, manifest: Manifest, *, any_links: bool) -> None:
-        self._writer = MoveWriter(sink, manifest, any_links=any_links)
-        self._promised = manifest.tree
-        self._tree = TreeDigest()
-
-    def add(self, record: Record) -> None:
-        """Write one record. Raises as ``Sender.send`` does."""
-        path = record.path
-        if record.kind is FILE:
-            if self._promised is not None and is_held(path):
-                self._tree.file(path, record.mode, record.digest)
-            content = record.content
-            if content is None:
-                return
-            if isinstance(content, bytes):
-                self._writer.file(path, record.mode, record.mtime, content, record.digest)
-            else:
-                self._writer.file_chunks(
-                    path, record.mode, record.mtime, record.size, record.digest, content
-                )
-        elif record.kind == FOLDER:
-            self._writer.folder(path, record.mode, record.mtime)
-        else:
-            if self._promised is not None and is_held(path):
-                self._tree.link(path, record.target)
-            self._writer.link(path, record.target, record.mtime)
-
-    def end(self) -> None:
-        """Write the end, unless the Home is not what the manifest says."""
-        if self._promised is not None and self._tree.hexdigest() != self._promised:
-            msg = (
-                "the Home is not what the manifest says (tree): it changed since, or --have or "
-                "--exclude is another; stop the agent and make the manifest again"
-            )
-            raise MachineError(msg)
-        self._writer.end()

@@ -94,6 +94,28 @@ def test_collections(here: Path) -> None:
     assert b"schedule/paused" not in after
 
 
+@pytest.mark.parametrize("speaks_for_all", [False, True])
+def test_what_a_package_brings_on_request_only(here: Path, speaks_for_all: bool) -> None:
+    """It stays where a stream of some collections does not bring it; other files of it go."""
+    home = make_home(here / "home", instructions="x")
+    kept = {"data/usage.json": "1", "browser-state/p.json": "2"}
+    for path, text in {**kept, "USER.md": "old", "memory/old.md": "old"}.items():
+        put(home, f"harness/package/{path}", text)
+    brought = [(b"harness/package/USER.md", b"new")]
+    some = manifest(collections=None if speaks_for_all else ("instructions",))
+    take(home, made_stream(some, brought))
+    after = snapshot(home)
+    for path, text in kept.items():
+        thing = after.get(b"harness/package/" + path.encode())
+        assert thing == (None if speaks_for_all else ("file", 0o644, text.encode()))
+    assert after[b"harness/package/USER.md"][2] == b"new"
+    assert b"harness/package/memory/old.md" not in after
+    brought.append((b"harness/package/data/usage.json", b"new"))
+    some = manifest(move=OTHER_MOVE, collections=("instructions",))
+    take(home, made_stream(some, sorted(brought)))
+    assert snapshot(home)[b"harness/package/data/usage.json"][2] == b"new"
+
+
 def test_what_the_stream_does_not_speak_for_is_passed_over(here: Path) -> None:
     """Even if it holds it; and the report says so."""
     home = full_home(here / "home")
