@@ -71,6 +71,7 @@ TEXTS: Final[dict[str, str]] = {
     "event-type": "the event is of an unknown type",
     "event-duplicate": "one event ID has two different contents",
     "schema-newer": "the database's schema is newer than this program",
+    "bridge-loss": "it has no place at the other side",
 }
 
 
@@ -111,8 +112,16 @@ class Refusal(AgentMoveError):
         super().__init__(message, refusal=code, path=shown, **details)
         self.code = code
         self.why = why
+        self._within = place
         self.place = ": ".join(part for part in (shown, place) if part is not None) or None
         self.hint = hint
+
+    def of(self, path: bytes) -> Refusal:
+        """The same refusal of another path: what it was found in, where it came from."""
+        details = {k: v for k, v in self.details.items() if k not in ("refusal", "path")}
+        return Refusal(
+            self.code, self.why, path=path, place=self._within, hint=self.hint, **details
+        )
 
 
 class MachineError(AgentMoveError):

@@ -22,9 +22,10 @@ from agentmove_tools.database.tenant import (
     take_role,
     unknown_agent,
 )
-from agentmove_tools.json_values import form_of, parse
+from agentmove_tools.json_values import parse
 from agentmove_tools.large_json import LARGE, outline
 from agentmove_tools.package.archive_writer import ArchiveWriter
+from agentmove_tools.package.config_text import with_id
 from agentmove_tools.package.contents import Options, Package, joined
 from agentmove_tools.package.fields import of_json, wrong_shape
 from agentmove_tools.package.layout import (
@@ -43,7 +44,7 @@ from agentmove_tools.package.layout import (
 from agentmove_tools.package.limits import MAX_EVENTS, MAX_UNPACKED
 from agentmove_tools.package.secrets import written
 from agentmove_tools.package.session_names import scope_files, session_files
-from agentmove_tools.package.sources import Item
+from agentmove_tools.package.sources import Item, MadeSource
 from agentmove_tools.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _export(source: _Rows) -> Exported:
         told_by="the database knows it as",
         wanted=source.options.wanted,
     )
-    package = Package(_Items(source.items()), options)
+    package = Package(MadeSource(source.items()), options)
     if package.unknown:
         why = "the name of a row in the database leads there"
         raise Refusal("package-path", why, path=package.unknown[0].encode())
@@ -127,21 +128,6 @@ def _export(source: _Rows) -> Exported:
         content = package.content(file) if trusted is None else trusted
         writer.add(file.path, content, executable=file.executable)
     return Exported(package, writer.finish())
-
-
-class _Items:
-    """The agent's files as a package's source."""
-
-    is_folder = True  # names are checked, since no archive's reader has
-
-    def __init__(self, items: list[Item]) -> None:
-        self._items = items
-
-    def items(self) -> list[Item]:
-        return self._items
-
-    def passed_over(self) -> list[str]:
-        return []
 
 
 class _Chat(NamedTuple):
@@ -434,26 +420,6 @@ def _one_line(event: bytes, external_id: str, path: str, number: int) -> bytes:
         why = f"its id is {own!r}, and the external ID of its row {external_id!r}"
         raise wrong_shape(path, f"{field}.id", why, line=number)
     return line
-
-
-def with_id(config: bytes, agent_id: str) -> bytes:
-    """A configuration with this ID in it, where it has none: else an import makes another agent.
-
-    All else stays as it is, but where an ``id`` is there and null or empty: then the text comes in
-    the one form. One that is no object is given back, to be refused as it is read.
-    """
-    try:
-        value = parse(config)
-    except Refusal:
-        return config
-    if not isinstance(value, dict) or value.get("id"):
-        return config
-    if "id" in value:  # null or empty
-        value["id"] = agent_id
-        return form_of(value)
-    start = config.index(b"{") + 1
-    member = b'"id": ' + form_of(agent_id)
-    return config[:start] + member + (b", " if value else b"") + config[start:]
 
 
 def _nothing() -> Generator[tuple[bytes, str]]:

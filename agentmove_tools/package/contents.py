@@ -239,6 +239,10 @@ class Package:
         """Take only an agent of this ID from now on; ``told_by`` as in ``Options``."""
         self.options = self.options._replace(external_id=external_id, told_by=told_by)
 
+    def forbid_values(self) -> None:
+        """Refuse values of secrets from now on, as a package that is ``strict`` from the start."""
+        self.options = self.options._replace(strict=True)
+
     def check(self) -> None:
         """Check every part. Raises ``Refusal``, and what the source raises."""
         self.begin()

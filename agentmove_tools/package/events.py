@@ -182,6 +182,23 @@ def read_events(
         _compare_repeats(content(), path, after)
 
 
+def whole_event(line: bytes, path: str, number: int) -> tuple[Event, bytes]:
+    """The event in one line, and its one form: what ``read_events`` takes, and nothing else.
+
+    Raises ``Refusal`` as that does for one event.
+    """
+    try:
+        if len(line) > large_json.LARGE:
+            value, form = large_json.outline(line, _MEMBERS), large_json.form(line)
+        else:
+            value, form = json_values.value_and_form(line)
+    except Refusal as refusal:
+        raise of_json(refusal, path, _FIELD, line=number) from None
+    if len(form) > MAX_JSON:
+        raise too_long(path, _FIELD, line=number)
+    return checked_event(value, line, path, number), form
+
+
 def checked_event(value: object, line: bytes, path: str, number: int) -> Event:
     """The event whose JSON ``line`` has this value.
 

@@ -15,6 +15,7 @@ SOUL: Final = "SOUL.md"
 CONFIG: Final = "agent.config.json"
 USER: Final = "USER.md"
 HEARTBEAT: Final = "HEARTBEAT.md"
+CURATED: Final = "MEMORY.md"  # the curated memory
 REQUIRED: Final = (SOUL, CONFIG)
 SKILL_FILE: Final = "SKILL.md"
 SECRETS: Final = "data/secrets/"
@@ -69,7 +70,7 @@ _SINGLE: Final[dict[str, Part]] = {
     CONFIG: "config",
     USER: "user",
     HEARTBEAT: "heartbeat",
-    "MEMORY.md": "memory",
+    CURATED: "memory",
     ACCESS: "access",
     USAGE: "usage",
     "data/memory.sqlite": "derived",

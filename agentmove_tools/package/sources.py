@@ -37,6 +37,23 @@ class Source(Protocol):
         """What was not looked into: paths that a package has no place for; folders end in /."""
 
 
+class MadeSource:
+    """Files that were made here, out of a database or a stream; none of it was passed over."""
+
+    is_folder = True  # names are checked, since no archive's reader has
+
+    def __init__(self, items: list[Item]) -> None:
+        self._items = items
+
+    def items(self) -> list[Item]:
+        """All of them."""
+        return self._items
+
+    def passed_over(self) -> list[str]:
+        """Nothing."""
+        return []
+
+
 class ArchiveSource:
     """An archive's files; one top folder that all of them lie in is taken off."""
 
