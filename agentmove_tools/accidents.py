@@ -20,6 +20,9 @@ _TAR_BLOCK: Final = 512
 
 _TERMINAL: Final = "its line ends were rewritten: it went through a terminal; use ssh -T"
 _AS_TEXT: Final = "a program rewrote it as UTF-8 text: send it through one that leaves bytes alone"
+_PACKAGE: Final = (
+    "it is a ZIP archive, such as an agent package: agentfy-unpack makes a Move Stream of that"
+)
 _POWERSHELL: Final = "PowerShell's > rewrote it as text: use -o FILE, or run the pipe in cmd"
 
 # What other files start with, and what to do about each.
@@ -54,7 +57,7 @@ def hint_for(head: bytes, expected: Expected) -> str | None:
         return "nothing came: look whether the command before it failed"
     for start, hint in _OTHERS:
         if head.startswith(start) and not (start == _ZIP and expected == "package"):
-            return hint
+            return _PACKAGE if start == _ZIP and expected == "move" else hint
     if _SECRET_NAME in head:
         return "it is an identity file: give it with lnk-unseal -i FILE"
     at = _AT[expected](head)
@@ -94,7 +97,7 @@ def _before(text: bytes) -> str:
 def _other_kind(head: bytes, expected: Expected) -> str | None:
     """Tell of this project's own kinds, and tar, where another kind was expected."""
     if expected == "package" and _move_at(head) == 0:
-        return "it is a Move Stream, and no agent package: lnk-tar-verify reads it"
+        return "it is a Move Stream: agentfy-pack makes an agent package of it"
     if expected == "sealed":
         if _move_at(head) == 0:
             return "it is a Move Stream that is not sealed: it needs no lnk-unseal"

@@ -1,17 +1,26 @@
-"""What the three tools of packages share: options, and how warnings are told."""
+"""What the tools of packages share: options, and how warnings are told."""
 
 from __future__ import annotations
 
+import os
+import stat
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
 from agentmove_tools.cli.errors import say
 from agentmove_tools.cli.options import check_name
+from agentmove_tools.cli.pipes import STDOUT, open_output
 from agentmove_tools.cli.terminal import print_lines
 from agentmove_tools.refusals import UsageError
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from agentmove_tools.bridge.crossing import Crossing
+    from agentmove_tools.cli.pipes import OutputPipe
     from agentmove_tools.package.contents import Package
     from agentmove_tools.package.layout import Part
 
@@ -24,6 +33,7 @@ DropTornLine: TypeAlias = Annotated[
 ]
 
 _LEFT_OUT: Final = "left out"
+_TOO_MANY: Final = "which are too many to be named"
 _PASSED: Final = "no part of the agent"
 _STRICT: Final = "Refuse paths that a package has no place for"
 
@@ -39,6 +49,16 @@ ExternalId: TypeAlias = Annotated[
         "--external-id",
         metavar="ID",
         help="The agent's ID, where the configuration has none; another one is refused.",
+        show_default=False,
+    ),
+]
+
+CrossingReport: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        help="Without FOLDER: write what crossed and what did not into FILE, as JSON.",
         show_default=False,
     ),
 ]
@@ -87,6 +107,67 @@ def tell(name: str, package: Package, *, passed: bool = False) -> None:
     for each in package.passed_over:
         if each.part in ON_REQUEST:
             say(name, f"{fate}: {each.path}: {each.why}")
+
+
+def tell_crossing(name: str, crossing: Crossing) -> None:
+    """Write what did not cross, the events that were skipped, and warnings, to standard error."""
+    from agentmove_tools.bridge.crossing import shown  # noqa: PLC0415 (not for --help)
+
+    for path, warning in crossing.warnings:
+        say(name, f"warning: {path}: {warning}")
+    for skipped in crossing.skipped:
+        say(name, f"skipped: {shown(skipped.path)}: line {skipped.line}: {skipped.why}")
+    if crossing.skipped_more:
+        say(name, f"skipped: {crossing.skipped_more} events more, {_TOO_MANY}")
+    for lost in (*crossing.lost, *crossing.not_asked):
+        say(name, f"{_LEFT_OUT}: {shown(lost.path)}: {lost.why}")
+    if crossing.lost_more:
+        say(name, f"{_LEFT_OUT}: {crossing.lost_more} more, {_TOO_MANY}")
+    for note in crossing.notes:
+        say(name, f"note: {note}")
+
+
+def write_crossing(report: OutputPipe | None, crossing: Crossing) -> None:
+    """Write the report of a crossing as JSON, if it is wanted."""
+    import json  # noqa: PLC0415 (not for --help)
+
+    if report is not None:
+        report.write(json.dumps(crossing.to_json(), ensure_ascii=False).encode() + b"\n")
+
+
+def open_report(
+    report: Path | None, output: Path | None
+) -> AbstractContextManager[OutputPipe | None]:
+    """The file that a crossing's report goes to.
+
+    Raises ``UsageError`` where the result itself goes there, and ``OSError`` from the block's
+    start.
+    """
+    if report is None:
+        return nullcontext()
+    if str(report) == "-":
+        raise UsageError("--report needs a file: the result goes to standard output")
+    if _is_output(report, output):
+        raise UsageError(f"--report {report} is where the result goes: name another file")
+    return open_output(report, binary=False)
+
+
+def _is_output(report: Path, output: Path | None) -> bool:
+    """Whether the report would be written over the result, or among it."""
+    if output is not None and str(output) != "-":
+        return os.path.realpath(report) == os.path.realpath(output)
+    try:
+        there, result = os.stat(report), os.fstat(STDOUT)
+    except OSError:
+        return False
+    # nothing is spoilt in a device such as /dev/null
+    return os.path.samestat(there, result) and not stat.S_ISCHR(there.st_mode)
+
+
+def only_of_streams(option: str, folder: str | None, *, given: bool) -> None:
+    """Raise ``UsageError`` for an option that goes without FOLDER only."""
+    if given and folder is not None:
+        raise UsageError(f"{option} is for a Move Stream: leave FOLDER out")
 
 
 def print_not_taken(report: dict[str, Any], *, passed: bool = False) -> None:

@@ -1,0 +1,1 @@
+"""One agent between two forms: a Move Stream becomes a package, and a package a Move Stream."""
