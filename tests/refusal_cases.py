@@ -171,6 +171,11 @@ def checked(package: bytes, place: str | None) -> Refused:
     return Refused("agentfy-verify", (), package, place)
 
 
+def bridge_loss(here: Path) -> Refused:
+    home = make_home(here / "home", instructions="be kind\n", files={"a": "x"})
+    return Refused("agentfy-pack", ("--strict",), stream_of(home, "switch"), "files/a")
+
+
 def event(**changes: str) -> bytes:
     """An event's line; each change is the text of a member's value."""
     members = {"id": '"e1"', "type": '"user"', "ts": "0", "data": "{}", **changes}
@@ -277,6 +282,7 @@ CASES: Final[dict[str, Case]] = {
     "event-duplicate": lambda _: packaged(
         f"{SESSION}: line 2", session=event() + event(data='{"text":"else"}')
     ),
+    "bridge-loss": bridge_loss,
 }
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks import __main__ as benchmarks
+from tests.benchmarks.bridge_memory import BRIDGE_MEMORY_ROWS
+from tests.benchmarks.bridge_rows import BRIDGE_ROWS
 from tests.benchmarks.database_memory import DATABASE_MEMORY_ROWS
 from tests.benchmarks.database_rows import DATABASE_ROWS
 from tests.benchmarks.databases import Databases
@@ -66,6 +68,12 @@ def check_times(done: subprocess.CompletedProcess[str], rows: tuple[Row, ...]) -
 def test_every_row_of_times_is_measured(tmp_path: Path) -> None:
     """Each has a line with its ratio, its limit and whether it holds; nothing is left behind."""
     check_times(run_benchmarks(tmp_path, *(row.name for row in ROWS)), ROWS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_row_between_stream_and_package_is_measured(tmp_path: Path) -> None:
+    """The same for those of one agent in two forms."""
+    check_times(run_benchmarks(tmp_path, *(row.name for row in BRIDGE_ROWS)), BRIDGE_ROWS)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -165,6 +173,24 @@ def test_every_package_is_weighed(name: str, tmp_path: Path) -> None:
         assert (match["row"], int(match["most"])) == (name, row.most >> 20)
         assert 1 < int(match["peak"]) <= int(match["most"])
         assert match["verdict"] == "holds"
+    check_status(done)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [row.name for row in BRIDGE_MEMORY_ROWS])
+def test_every_stream_and_package_is_weighed(name: str, tmp_path: Path) -> None:
+    """Each stream is taken, and its package too, or refused as it should be, in little memory."""
+    row = next(row for row in BRIDGE_MEMORY_ROWS if row.name == name)
+    done = run_benchmarks(tmp_path, name)
+    lines = done.stdout.splitlines()[2:]
+    found = [match for line in lines if (match := _PEAK.fullmatch(line))]
+    assert len(found) == len(lines) > 0
+    tools = {match["tool"].split(", ")[0] for match in found}
+    one = {"agentfy-unpack"} if name == "bridge-unpack-bad" else {"agentfy-pack"}
+    assert tools == (one if name.endswith("-bad") else {"agentfy-pack", "agentfy-unpack"})
+    for match in found:
+        assert (match["row"], int(match["most"])) == (name, row.most >> 20)
+        assert 1 < int(match["peak"]) <= int(match["most"])
     check_status(done)
     assert list(tmp_path.iterdir()) == []
 

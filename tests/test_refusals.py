@@ -13,6 +13,8 @@ from tests.home.builder import snapshot
 from tests.refusal_cases import CASES, IN_DATABASE
 
 FIRST, LAST = "envelope-magic", "schema-newer"
+# what the specification asks for in words, and its list of codes lacks
+OWN = ["bridge-loss"]
 
 
 def raised(source: str) -> Iterator[ast.expr]:
@@ -62,8 +64,9 @@ def test_every_code_is_used() -> None:
 
 
 def test_the_codes_are_those_of_the_specification(specification: Path) -> None:
-    """Each code has a text, in the order of the specification, and there are no others."""
-    assert list(TEXTS) == specified(specification)
+    """Each code has a text, in the order of the specification; its own ones come after them."""
+    found = specified(specification)
+    assert list(TEXTS) == [*found, *(code for code in OWN if code not in found)]
 
 
 def test_every_text_is_said_in_the_same_way() -> None:

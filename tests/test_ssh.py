@@ -29,6 +29,8 @@ from tests.home.builder import (
     take_away,
     travelling,
 )
+from tests.package.folders import event
+from tests.package.packages import contents, package_in
 
 # The two-phase move of the manual; $1 is the move's ID.
 _PIPELINE: Final = r"""
@@ -267,6 +269,38 @@ def test_a_package_goes_and_comes(box: Box) -> None:
     assert (box.here / ".agent/memory/more.md").read_text() == "more\n"
     assert VALUE in (box.here / ".agent/data/secrets/agent.json").read_text()
     assert VALUE not in (box.there / "agent/data/secrets/agent.json").read_text()
+
+
+def test_a_laptops_agent_becomes_a_package_here(box: Box) -> None:
+    """Its stream comes from there, while it runs, and each stage here checks it."""
+    home = make_home(
+        box.there / "agent",
+        instructions="be kind\n",
+        files={"large": os.urandom(3_000_000)},
+        conversations={"web:alice": event(1)},
+        connections={"mail.json": VALUE},
+    )
+    before = snapshot(home)
+    done = box.shell(
+        "set -o pipefail; ssh box 'lnk-manifest agent --phase copy | lnk-tar-create agent'"
+        " | lnk-tar-verify | agentfy-pack --report report | agentfy-verify > agent.zip"
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"left out: files/large: " in done.stderr
+    assert b"note: a copy carries no connections" in done.stderr
+    package = package_in((box.here / "agent.zip").read_bytes())
+    assert {path: text for path, text in contents(package).items() if path.endswith("l")} == {
+        "data/sessions/web:alice.jsonl": event(1)
+    }
+    assert snapshot(home) == before
+    (box.here / "agent.zip").unlink()
+    done = box.shell(
+        "set -o pipefail; ssh box 'lnk-tar-create agent < /dev/null' | lnk-tar-verify"
+        " | agentfy-pack -o agent.zip"
+    )
+    assert done.returncode == 1
+    assert b"agentfy-pack: refused: stream-not-move: " in done.stderr
+    assert not (box.here / "agent.zip").exists()
 
 
 def test_a_refusal_at_the_other_end_is_seen_here(box: Box) -> None:

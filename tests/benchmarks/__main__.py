@@ -17,6 +17,8 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
+from tests.benchmarks.bridge_memory import BRIDGE_MEMORY_ROWS
+from tests.benchmarks.bridge_rows import BRIDGE_ROWS
 from tests.benchmarks.database_memory import DATABASE_MEMORY_ROWS
 from tests.benchmarks.database_rows import DATABASE_ROWS
 from tests.benchmarks.homes import MIB, Data
@@ -26,8 +28,13 @@ from tests.benchmarks.package_memory import PACKAGE_MEMORY_ROWS
 from tests.benchmarks.rows import ROWS, Row
 
 _IN_MEMORY: Final = Path("/dev/shm")
-_ALL_ROWS: Final = (*ROWS, *DATABASE_ROWS)
-_ALL_MEMORY_ROWS: Final = (*MEMORY_ROWS, *PACKAGE_MEMORY_ROWS, *DATABASE_MEMORY_ROWS)
+_ALL_ROWS: Final = (*ROWS, *BRIDGE_ROWS, *DATABASE_ROWS)
+_ALL_MEMORY_ROWS: Final = (
+    *MEMORY_ROWS,
+    *PACKAGE_MEMORY_ROWS,
+    *BRIDGE_MEMORY_ROWS,
+    *DATABASE_MEMORY_ROWS,
+)
 _NAMES: Final = [*(row.name for row in _ALL_ROWS), *(row.name for row in _ALL_MEMORY_ROWS)]
 _ON_DISK: Final = Path("/var/tmp")  # a disk's on most machines, where /tmp may be in memory
 _LINE: Final = "{:<20}{:<45}{:>10}{:>10}{:>8}{:>14}{:>9}  {}"

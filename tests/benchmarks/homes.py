@@ -229,6 +229,14 @@ class Data:
         return out
 
     @cached_property
+    def talk_stream(self) -> Path:
+        """The same as a Move Stream."""
+        out = self.memory / "talk.lnk"
+        made = f'{tool("agentfy-unpack")} --move {_MOVE} < "$IN" > "$OUT"'
+        run(made, IN=self.packed_talk(), OUT=out)
+        return out
+
+    @cached_property
     def databases(self) -> Databases:
         """The server of databases, which ``close`` stops."""
         made = Databases(self.memory)

@@ -138,7 +138,7 @@ def peak_memory(
             _bash(feed), env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
         )
     with ExitStack() as opened:
-        said = opened.enter_context(tempfile.TemporaryFile()) if refusal else None
+        said = opened.enter_context(tempfile.TemporaryFile())
         measured = subprocess.Popen(
             command,
             env=env,
@@ -147,10 +147,10 @@ def peak_memory(
             stderr=said,
         )
         usage = _waited_for(measured, feeder)
-        if said is not None:
+        if refusal:
             _check_refusal(command, measured.returncode, said, refusal)
         elif measured.returncode:
-            raise _broken(shlex.join(command), measured.returncode)
+            raise _broken(shlex.join(command), measured.returncode, _first_of(said))
     if feeder is not None and feeder.wait():
         raise _broken(feed or "", feeder.returncode)
     return usage * _RSS_UNIT
@@ -167,10 +167,14 @@ def _waited_for(measured: subprocess.Popen[bytes], feeder: subprocess.Popen[byte
 
 def _check_refusal(command: Sequence[str], status: int, said: IO[bytes], refusal: str) -> None:
     """See that it was refused, and why. Raises ``BrokenRunError``."""
-    said.seek(0)
-    text = said.read(_SAID)
+    text = _first_of(said)
     if status != 1 or f": refused: {refusal}: ".encode() not in text:
         raise _broken(f"{shlex.join(command)}, which is to end with {refusal}", status, text)
+
+
+def _first_of(said: IO[bytes]) -> bytes:
+    said.seek(0)
+    return said.read(_SAID)
 
 
 def _timed(work: Work) -> float:

@@ -74,7 +74,7 @@ def _verify_small(data: Data) -> Pair:
     given, place = quoted(data.small_copy), data.memory / "verify-small"
     return (
         Work(f"{tool('lnk-tar-verify')} < {given} > /dev/null", place),
-        Work(f'{_EXTRACT} -C "$NEW" < {given}', place),
+        Work(f'{EXTRACT} -C "$NEW" < {given}', place),
     )
 
 
@@ -92,7 +92,7 @@ def _apply(data: Data) -> Pair:
     rest = partial(settle, data.disk)
     return (
         Work(f'{tool("lnk-tar-apply")} "$NEW/home" < {given} > /dev/null', place, rest),
-        Work(f'{_EXTRACT} -C "$NEW" < {given} && sync -f "$NEW"', place, rest),
+        Work(f'{EXTRACT} -C "$NEW" < {given} && sync -f "$NEW"', place, rest),
     )
 
 
@@ -154,7 +154,7 @@ def _verify_package(data: Data) -> Pair:
     python = shlex.quote(sys.executable)
     return (
         Work(f"{tool('agentfy-verify')} < {given} > /dev/null", place),
-        Work(f"{python} -I -S -c {shlex.quote(_READ_SESSIONS)} {given}", place),
+        Work(f"{python} -I -S -c {shlex.quote(READ_SESSIONS)} {given}", place),
     )
 
 
@@ -168,7 +168,7 @@ def _unpack(data: Data) -> Pair:
 
 
 # what is the least that a reader of sessions does
-_READ_SESSIONS: Final = """
+READ_SESSIONS: Final = """
 import json, sys, zipfile
 with zipfile.ZipFile(sys.argv[1]) as archive:
     for name in archive.namelist():
@@ -178,7 +178,7 @@ with zipfile.ZipFile(sys.argv[1]) as archive:
 """
 
 # the hashes in a Move Stream are no keyword of tar's
-_EXTRACT: Final = "tar -x --warning=no-unknown-keyword"
+EXTRACT: Final = "tar -x --warning=no-unknown-keyword"
 
 ROWS: Final = (
     Row("seal", "age -r", 0.6, _seal, ("age",)),

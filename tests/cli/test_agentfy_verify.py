@@ -219,7 +219,7 @@ def test_a_move_stream_is_told(tool: RunTool, vectors: Path) -> None:
     assert b"hint: it is a Move Stream" in done.stderr
     done = tool("lnk-tar-verify", stdin=zipped(MINIMAL))
     assert done.returncode == 1
-    assert b"agentfy-verify" in done.stderr
+    assert b"agentfy-unpack makes a Move Stream of that" in done.stderr
 
 
 def test_bytes_that_come_slowly(package: bytes) -> None:

@@ -174,6 +174,28 @@ class Maker:
         self._put_rest(agent)
         return agent
 
+    def with_threads(self, agent: Agent) -> Agent:
+        """The agent, with more in its configuration of what a Home says elsewhere."""
+        chats = [":".join(map(quoted, chat)) for chat in agent.events]
+        keys = [*chats, "thread:main", "thread:u.jsonl", "a%3Ab:%40u", "nobody", ":", "a:%FF"]
+        settings: tuple[object, ...] = ({"tools": ["b", "a"]}, {"tools": []}, {}, {"x": 1}, 1)
+        members: dict[str, object] = {
+            "harness": self.random.choice(("claude", "", None, 7, self.text())),
+            "owner": self.random.choice(("Olga", "", None, [], self.text())),
+            "runtimeProfile": self.random.choice(("p", None, "")),
+            "threads": {
+                key: self.random.choice(settings)
+                for key in self.random.sample(keys, self.random.randrange(len(keys)))
+            },
+        }
+        config = json.loads(agent.files["agent.config.json"])
+        config |= {name: each for name, each in members.items() if self.random.random() < 0.7}
+        self._keep(agent, "agent.config.json", self.json(config))
+        for name in ("main", "thread:main", "%2e"):
+            if self.random.random() < 0.3:
+                self._keep(agent, f"data/sessions/thread:{name}.jsonl", b"")
+        return agent
+
     def _names(self) -> list[str]:
         """Names of which no disk takes two for one."""
         return list({caseless(name): name for name in self._some(self.name)}.values())
@@ -246,6 +268,11 @@ class Maker:
         for path in self.random.sample(rest, self.random.randrange(len(rest))):
             agent.files[path] = b"left out"
             agent.left_out.add(path)
+
+
+def quoted(text: str) -> str:
+    """A part of a chat's name, all of it percent-encoded."""
+    return "".join(f"%{byte:02X}" for byte in text.encode())
 
 
 makers = st.builds(Maker, st.integers(0, 2**32 - 1), st.integers(1, 5))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -17,6 +18,14 @@ from tests.home.builder import File, Folder, Link, Thing, event_lines, one_form,
 _COMMON: Final = ("a", "b", "a-b", "a.b", "a b", "A", "notes.md", "events.jsonl")
 _ODD: Final = ("\n", "-rf", "\\", " ", "...", "e\u0301", "\u00e9", "\u202e", "\x01", "*")
 _PLAIN: Final = ("main", "side", "x y", "\u00fc", "a", "a-b")
+# Names of which no disk takes two for one, and that a package can hold.
+_OF_SKILLS: Final = ("s", "a b", "-rf", "...", "\u00fc", "\u202e", "x*", "\x01", "%2F", "Y")
+# Threads, with such as are hard to tell apart at the other side.
+_THREADS: Final = (
+    *("main", "Main", "thread:main", "thread:thread:main", "telegram:u42", "Telegram:u42"),
+    *("a%3Ab:x%2Fy", "a%253Ab:x%252Fy", "%2F", ":", "a:", ":a", "u.jsonl", "t:u.jsonl", "t:u"),
+    *("\u00e9", "e\u0301", "t:e\u0301", "...", "-rf", "\n", "x\\y:\\"),
+)
 _MODES: Final = (0o644, 0o600, 0o755, 0o400, 0o666)
 
 
@@ -181,6 +190,87 @@ class Chance:
             jobs={f"{place}/{n}": {"id": n, "v": self.value()} for n, place in jobs.items()},
             day=("2026-01-01", 2) if self._random.random() < 0.5 else None,
         )
+
+    # -- Homes that a package can be made of
+
+    def line(self) -> bytes:
+        """Some text."""
+        return self.text().encode() + b"\n"
+
+    def agent_parts(self) -> Parts:
+        """A whole Home that a package can be made of, though not of all that is in it."""
+        return replace(
+            self.parts(),
+            skills={name: self._skill() for name in self._sample(_OF_SKILLS)},
+            package=self._package(),
+            notes=self.line() if self._random.random() < 0.6 else None,
+            instructions=self.line(),
+            conversations={name: self._agent_events() for name in self._sample(_THREADS)},
+            threads={name: self._settings() for name in self._sample(_THREADS)},
+        )
+
+    def _sample(self, names: Sequence[str]) -> list[str]:
+        return self._random.sample(names, self._random.randrange(min(4, self._size) + 1))
+
+    def _skill(self) -> Tree:
+        skill: Tree = {name: self.node(3) for name in self._sample(_OF_SKILLS)}
+        skill = {n: what for n, what in skill.items() if isinstance(what, File | Climbing)}
+        skill["lib"] = {name: self.file() for name in self._sample(_OF_SKILLS)}
+        if self._random.random() < 0.8:
+            head = self._random.choice((b"", b"---\nname: x\n---\n"))
+            skill["SKILL.md"] = File(head + self.line())
+        return skill
+
+    def _package(self) -> Tree:
+        texts: Tree = {f"{name}.md": File(self.line()) for name in self._sample(_OF_SKILLS)}
+        names = one_form([self.text() or "A"])
+        tree: Tree = {
+            **self.tree(3),
+            "USER.md": File(self.line()),
+            "memory": texts,
+            "data": {"access.json": File(b"{ }"), "secrets": {"user-u.json": File(names)}},
+            "agent.config.json": File(self._config()),
+        }
+        return {name: what for name, what in tree.items() if self._random.random() < 0.6}
+
+    def _config(self) -> bytes:
+        members: dict[str, object] = {
+            "id": self.text() or "x",
+            "name": self.text(),
+            "harness": self._random.choice(("claude", 7, None, self.text())),
+            "owner": self._random.choice(("Olga", {}, None, self.text())),
+            "runtimeProfile": "claude",
+            "threads": self._random.choice(
+                ({"a:b": {"tools": ["x"], "y": 1}, "thread:main": {"tools": []}}, {}, None)
+            ),
+            "x" + self.text(): self.value(),
+        }
+        kept = {name: each for name, each in members.items() if self._random.random() < 0.6}
+        return json.dumps(kept, indent=self._random.choice((None, 1))).encode()
+
+    def _agent_events(self) -> tuple[object, ...]:
+        return tuple(
+            {
+                "id": f"{self.text()}{number}",
+                "type": self._random.choice(("user", "assistant", "tool_call", "summary")),
+                "ts": self._random.choice((0, -5, 1_700_000_000_000)),
+                "data": {self.text(): self.value()},
+            }
+            for number in range(self._random.randrange(self._size))
+        )
+
+    def _settings(self) -> bytes:
+        tools = [self.text() for _ in range(self._random.randrange(3))]
+        return self._random.choice(
+            (
+                *(json.dumps({"tools": tools}, indent=1).encode(),) * 3,
+                one_form({"tools": tools, "color": 1}),
+                b"{}",
+                one_form({"color": 1}),
+            )
+        )
+
+    # -- what becomes of a Home
 
     def edited_tree(self, tree: Tree) -> Tree:
         """A tree after some time: things kept, taken away, replaced by another kind, added."""
