@@ -17,7 +17,7 @@ STAMP := $(VENV)/.installed
 help: ## show this
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
 
-demo: $(STAMP) ## move an agent, both phases, sealed; pack one, into PostgreSQL and out
+demo: $(STAMP) ## move an agent, both phases, sealed; pack one, into PostgreSQL and out; a Home too
 	@PATH="$(CURDIR)/$(BIN):$$PATH" demo/run
 
 test: $(STAMP) ## run the tests
