@@ -11,7 +11,7 @@ from agentmove_tools.canonical import canonical
 from agentmove_tools.refusals import Refusal
 
 MEMBERS = ("id", "type", "ts", "data")
-WHOLE = 2 << 20
+WHOLE = 3 << 19
 
 
 @pytest.fixture(autouse=True)

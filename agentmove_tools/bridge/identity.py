@@ -28,6 +28,7 @@ Tools: TypeAlias = tuple[str, ...]
 _THREADS: Final = "threads"
 _TOOLS: Final = "tools"
 _JSONL: Final = ".jsonl"  # a chat's key is its session's file name without this
+_LONGEST: Final = 80  # characters of a key that are told
 _FIELD: Final = FIELDS["config"]
 _OF_THREADS: Final = f"{_FIELD}.{_THREADS}"
 # A stream always names a harness; the runtime profile is what comes next to one in a package.
@@ -62,15 +63,15 @@ def identity_in(config: bytes, external_id: str | None = None) -> Identity:
 
 
 def unread_narrowings(config: bytes) -> list[str]:
-    """The keys in ``threads`` whose tools cannot be told, so that no ``thread.json`` says them.
+    """Why tools that a configuration may name are in no ``thread.json``, a reason for each.
 
     Raises ``Refusal`` as ``identity_in`` does.
     """
     threads = _read(config).get(_THREADS)
     if isinstance(threads, _TooLarge):
-        return [_THREADS]
+        return [f"{_THREADS} is over 1 MiB, and no thread is narrowed by it"]
     return [
-        key
+        f"the tools of {key[:_LONGEST]!r} in {_THREADS} cannot be told"
         for key, settings in (threads.items() if isinstance(threads, dict) else ())
         if isinstance(settings, dict)
         and settings.get(_TOOLS) is not None
@@ -93,8 +94,7 @@ def config_with(config: bytes, identity: Identity) -> bytes:
     """The configuration, as it came where it says the same; else, in the one form, what it must.
 
     A ``harness`` or ``owner`` in it that is no text, or too long for a name, is the platform's own,
-    and stays. Raises
-    ``Refusal`` as ``identity_in`` does, and (field-json) where something else stands in the place
+    and stays. Raises ``Refusal`` as ``identity_in`` does, and (field-json) where something else stands in the place
     of a thread's tools.
     """
     value = _read(config)

@@ -230,7 +230,7 @@ class PackageReceiver:
             return None
         path = entry.path.decode()
         if entry.size > LARGE:
-            raise wrong_shape(path, "thread", _TOOLS_TOO_LONG)
+            raise wrong_shape(path, "thread", "a thread's settings are over 1 MiB")
         tools, is_all = tools_in(b"".join(bytes(piece) for piece in content), path)
         if tools is not None:
             self._tools_size += sum(_AROUND + len(tool.encode()) for tool in (*tools, *chat))

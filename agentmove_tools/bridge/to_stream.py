@@ -39,7 +39,6 @@ _MTIME: Final = 315_532_800  # 1980-01-01, the one time in a package, in seconds
 _PLAIN: Final = 0o644
 _EXECUTABLE: Final = 0o755
 _SMALL: Final = 1 << 20  # bytes of a content that is handed over whole
-_LONGEST: Final = 80  # characters of a key that are told
 _by_path: Final = attrgetter("path")
 
 
@@ -66,8 +65,8 @@ def write_stream(
         collections=COLLECTIONS,
     )
     crossing = Crossing(manifest.agent)
-    for key in source.unread_narrowings:
-        crossing.lose(CONFIG.encode(), f"threads: the tools of {key[:_LONGEST]!r} cannot be told")
+    for why in source.unread_narrowings:
+        crossing.lose(CONFIG.encode(), why)
     _leave_out(package, crossing)
     if strict:
         package.forbid_values()

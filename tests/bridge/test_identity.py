@@ -272,12 +272,14 @@ def test_narrowings_that_cannot_be_told() -> None:
         "t:x": {"tools": None},
         "t:y": 1,
     }
-    assert unread_narrowings(config(id="a", threads=threads)) == ["main", "a:%FF", "t:u", "t:v"]
+    assert unread_narrowings(config(id="a", threads=threads)) == [
+        f"the tools of {key!r} in threads cannot be told" for key in ("main", "a:%FF", "t:u", "t:v")
+    ]
     others: tuple[object, ...] = (None, [], "x", 1, {})
     for other in others:
         assert unread_narrowings(config(id="a", threads=other)) == []
     large = config(id="a", threads={"t:u": {"tools": ["x" * LARGE]}})
-    assert unread_narrowings(large) == ["threads"]
+    assert unread_narrowings(large) == ["threads is over 1 MiB, and no thread is narrowed by it"]
     assert identity_in(large).tools == {}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agentmove_tools.bridge import to_package as to_package_module
 from agentmove_tools.bridge.to_package import package_of
 from agentmove_tools.package.layout import PASSED_OVER
 from agentmove_tools.package.limits import MAX_ENTRIES, MAX_EVENTS, MAX_JSON, MAX_UNPACKED
@@ -628,17 +629,16 @@ def test_files_that_were_not_asked_for_count_for_no_limit() -> None:
     assert made.crossing.kinds["package"]["passed_over"] == 1
 
 
-def test_events_that_are_skipped_count_for_no_limit() -> None:
+def test_events_that_are_skipped_count_for_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is room for as many that are none as come."""
-    made = crossed({EVENTS: b"\n" * (MAX_EVENTS + 1) + event()}, skip_events=True)
-    assert made.crossing.events == {
-        "in": MAX_EVENTS + 2,
-        "written": 1,
-        "repeats": 0,
-        "skipped": MAX_EVENTS + 1,
-    }
-    assert len(made.crossing.skipped) == 100_000
-    assert made.crossing.skipped_more == MAX_EVENTS + 1 - 100_000
+    monkeypatch.setattr(to_package_module, "MAX_EVENTS", 10)
+    stream = sent({SOUL: b"", EVENTS: b"\n" * 1000 + event()})
+    made = to_package(stream, skip_events=True)
+    assert made.crossing.events == {"in": 1001, "written": 1, "repeats": 0, "skipped": 1000}
+    stream = sent({SOUL: b"", EVENTS: b"".join(map(event, "abcdefghijk"))})
+    with pytest.raises(Refusal) as caught:
+        to_package(stream, skip_events=True)
+    assert caught.value.code == "package-entries"
 
 
 def test_settings_of_threads_count_for_no_file() -> None:
