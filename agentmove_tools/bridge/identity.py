@@ -94,8 +94,8 @@ def config_with(config: bytes, identity: Identity) -> bytes:
     """The configuration, as it came where it says the same; else, in the one form, what it must.
 
     A ``harness`` or ``owner`` in it that is no text, or too long for a name, is the platform's own,
-    and stays. Raises ``Refusal`` as ``identity_in`` does, and (field-json) where something else stands in the place
-    of a thread's tools.
+    and stays. Raises ``Refusal`` as ``identity_in`` does, and (field-json) where something else
+    stands in the place of a thread's tools.
     """
     value = _read(config)
     if value.get("id") is None and len(config) <= LARGE:

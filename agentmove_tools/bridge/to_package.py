@@ -79,7 +79,7 @@ _NO_PLACE: Final[dict[Part, str]] = {
 }
 _LAID_OUT: Final = (HARNESS, SKILLS, CONVERSATIONS, PACKAGE, CONNECTIONS)
 _NO_SKILL: Final = "it lies in no folder with a SKILL.md, and is of no skill"
-_NOT_KNOWN: Final = "a {} carries no connections: the names of the agent's secrets are not known"
+_NOT_KNOWN: Final = "a {} carries no connections: the names of these secrets are not known"
 
 
 class Crossed(NamedTuple):

@@ -25,6 +25,7 @@ from agentmove_tools.package.fields import (
 from agentmove_tools.package.front_matter import HEAD, FrontMatter, read_front_matter
 from agentmove_tools.package.layout import (
     FIELDS,
+    OF_HOME,
     ON_REQUEST,
     PASSED_OVER,
     REQUIRED,
@@ -225,7 +226,7 @@ class Package:
         for path in self.unknown:
             if path == ".agent/":
                 return "give its .agent folder"
-            if path == "agent.json":
+            if path == OF_HOME:
                 return "it is a Home, and no agent's folder: lnk-manifest sends it"
             if path.casefold() == missing.casefold():
                 return f"{path} is there: rename it"

@@ -17,6 +17,7 @@ USER: Final = "USER.md"
 HEARTBEAT: Final = "HEARTBEAT.md"
 CURATED: Final = "MEMORY.md"  # the curated memory
 REQUIRED: Final = (SOUL, CONFIG)
+OF_HOME: Final = "agent.json"  # what tells a Home, which is no agent's folder
 SKILL_FILE: Final = "SKILL.md"
 SECRETS: Final = "data/secrets/"
 SESSIONS: Final = "data/sessions/"

@@ -18,6 +18,7 @@ from agentmove_tools.disk.folders import CREATE_FILE, OPEN_FOLDER, kind_at, name
 from agentmove_tools.disk.stage import Stage
 from agentmove_tools.disk.workplace import TREE, Workplace
 from agentmove_tools.package.folder import WORKPLACE
+from agentmove_tools.package.layout import CONFIG, OF_HOME
 from agentmove_tools.package.staging import StagedFile, hold, less_umask, mode_of
 from agentmove_tools.package.unpacked import Unpacked, UnpackOptions
 from agentmove_tools.package.update import Update
@@ -74,8 +75,11 @@ def unpack(package: Package, folder: bytes, options: UnpackOptions) -> Unpacked:
 
 
 def _check_free(root: int, shown: str, options: UnpackOptions, *, resumes: bool) -> bool:
-    """Whether the open folder is empty. Raises ``UsageError`` where it has to be."""
+    """Whether the open folder is empty. Raises ``UsageError`` where it has to be, or is a Home."""
     there = [name for name in names(root) if name != _INSIDE]
+    if OF_HOME.encode() in there and CONFIG.encode() not in there:
+        hint = f"leave FOLDER out: agentfy-unpack | lnk-tar-apply {shown}"
+        raise UsageError(f"{shown} is an agent's Home, and no .agent folder", hint=hint)
     if there and not options.update and not resumes:
         hint = "--update writes what differs, and --delete takes out what the package lacks"
         raise UsageError(f"{shown} is there already, and not empty", hint=hint)

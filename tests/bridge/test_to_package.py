@@ -47,7 +47,7 @@ NOT_THERE = "a package has no place for it, or another one"
 SETTINGS = "of a thread's settings, a package holds a list of tools' names, and nothing else"
 CONNECTION = "a connection is a .json file with a name"
 COMPOSED = "its name is put into Unicode's composed form"
-UNKNOWN_SECRETS = "a {} carries no connections: the names of the agent's secrets are not known"
+UNKNOWN_SECRETS = "a {} carries no connections: the names of these secrets are not known"
 
 EVENTS = "harness/conversations/telegram:u42/events.jsonl"
 SETTING = "harness/conversations/telegram:u42/thread.json"

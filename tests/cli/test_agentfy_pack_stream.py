@@ -160,8 +160,7 @@ def test_a_copy_says_what_it_lacks(tool: RunTool, home: Path) -> None:
     done = tool(NAME, stdin=stream_of(home, "copy"))
     assert done.returncode == 0
     assert done.stderr.decode().splitlines()[-1] == (
-        f"{NAME}: note: a copy carries no connections: the names of the agent's secrets are not"
-        " known"
+        f"{NAME}: note: a copy carries no connections: the names of these secrets are not known"
     )
     assert "data/secrets/agent.json" not in contents(package_in(done.stdout))
 

@@ -21,7 +21,7 @@ from agentmove_tools.package.sources import ArchiveSource
 from agentmove_tools.package.unpacked import UnpackOptions
 from agentmove_tools.refusals import MachineError, Refusal, UsageError
 from tests.conftest import lacking
-from tests.home.builder import Fifo, File, Folder, Link, put, snapshot
+from tests.home.builder import Fifo, File, Folder, Link, make_home, put, snapshot
 from tests.home.machine import as_nobody, mounted_tmpfs, only_root
 from tests.package.folders import (
     EVERYTHING,
@@ -329,6 +329,19 @@ def test_another_agent_is_told_before_its_messages_are_looked_at(here: Path) -> 
     with pytest.raises(Refusal) as caught:
         into(out, AGENT, update=True)
     assert caught.value.code == "agent-id"
+
+
+@pytest.mark.parametrize("update", [False, True])
+def test_a_home_is_no_agents_folder(here: Path, update: bool) -> None:
+    """What a package would write into it no runtime would find; it is left as it is."""
+    home = make_home(here / "home", instructions="x")
+    before = snapshot(home)
+    with pytest.raises(UsageError, match="is an agent's Home") as caught:
+        into(home, AGENT, update=update)
+    assert (
+        caught.value.details["hint"] == f"leave FOLDER out: agentfy-unpack | lnk-tar-apply {home}"
+    )
+    assert snapshot(home) == before
 
 
 def test_a_folder_that_is_no_agents_loses_nothing(here: Path) -> None:
