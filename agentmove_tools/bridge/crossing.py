@@ -42,8 +42,9 @@ class Crossing:
     ``passed_over``. ``events`` counts events: ``in`` = ``written`` + ``repeats`` (equal to an
     earlier one) + ``skipped``. ``lost`` is what has no place at the other side, ``not_asked`` what
     would have been taken had it been asked for, ``skipped`` the events that were left out; of more
-    than can be told the rest is counted in ``lost_more`` and ``skipped_more``. ``warnings`` and
-    ``secrets`` are the package's, as ``Found`` has them. ``notes``: what else to know.
+    than can be told the rest is counted in ``lost_more``, ``not_asked_more``, ``skipped_more``.
+    ``warnings`` and ``secrets`` are the package's, as ``Found`` has them. ``notes``: what else to
+    know.
     """
 
     def __init__(self, agent: Agent) -> None:
@@ -53,12 +54,14 @@ class Crossing:
         self.lost: list[Lost] = []
         self.lost_more = 0
         self.not_asked: list[Lost] = []
+        self.not_asked_more = 0
         self.skipped: list[SkippedEvent] = []
         self.skipped_more = 0
         self.warnings: list[tuple[str, str]] = []
         self.secrets: dict[str, list[str]] = {}
         self.notes: list[str] = []
-        self._bytes = 0
+        self._bytes = 0  # of paths in ``lost``
+        self._bytes_not_asked = 0
         self._has_long_name = False
 
     def count(self, kind: str, fate: Fate) -> None:
@@ -83,10 +86,11 @@ class Crossing:
 
     def leave_out_unasked(self, path: bytes, why: str) -> None:
         """Say what is left out only because it was not asked for."""
-        if len(self.not_asked) < _MOST:
-            self.not_asked.append(Lost(path, why))
+        self._bytes_not_asked += len(path)
+        if len(self.not_asked) >= _MOST or self._bytes_not_asked > _MOST_BYTES:
+            self.not_asked_more += 1
         else:
-            self.lost_more += 1
+            self.not_asked.append(Lost(path, why))
 
     def skip_event(self, path: bytes, line: int, why: str) -> None:
         """Say which event is left out."""
@@ -114,7 +118,8 @@ class Crossing:
             for path, warnings in sorted(found.warnings.items())
             for warning in warnings
         ]
-        for path, chat in found.chats.items():
+        for chat in found.chats.values():
+            path = chat.path
             self.events["written"] += chat.events
             self.events["repeats"] += chat.repeats
             if chat.repeats:
@@ -147,6 +152,7 @@ class Crossing:
             "not_asked_for": [
                 {"path": shown(each.path), "reason": each.why} for each in self.not_asked
             ],
+            "not_asked_for_more": self.not_asked_more,
             "skipped_events": [
                 {"path": shown(each.path), "line": each.line, "reason": each.why}
                 for each in self.skipped

@@ -7,6 +7,7 @@ sections 1 to 3; Agent package, sections 1 to 3.)
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -122,7 +123,7 @@ class PackageReceiver:
         self._connections: set[str] = set()
         self._config: list[bytes] | None = None
         # Folders in which nothing came so far: files/a is one until files/a/b/c comes.
-        self._empty: dict[bytes, Part] = {}
+        self._empty: OrderedDict[bytes, Part] = OrderedDict()
         self._empty_bytes = 0
         self._size = 0
         self._count = 0
@@ -171,10 +172,10 @@ class PackageReceiver:
         self._empty[entry.path] = part
         self._empty_bytes += len(entry.path)
         while len(self._empty) > _MOST_FOLDERS or self._empty_bytes > _MOST_BYTES:
-            self._lose_folder(next(iter(self._empty)))
+            self._lose_first_folder()
 
-    def _lose_folder(self, path: bytes) -> None:
-        part = self._empty.pop(path)
+    def _lose_first_folder(self) -> None:
+        path, part = self._empty.popitem(last=False)
         self._empty_bytes -= len(path)
         self.crossing.lose(path, _NO_PLACE.get(part, "a package holds no empty folders"))
 
@@ -304,8 +305,8 @@ class PackageReceiver:
         The package is then there for ``packed``. Raises ``Refusal``: package-required; field-json
         and the like for the manifest and the configuration.
         """
-        for path in list(self._empty):
-            self._lose_folder(path)
+        while self._empty:
+            self._lose_first_folder()
         names = session_files(self._sessions)
         for chat, (path, lines) in self._sessions.items():
             self._put(SESSIONS + names[chat], path, tuple(lines))
@@ -354,7 +355,7 @@ class PackageReceiver:
 
     def packed(self) -> Crossed:
         """The package of what came, and its archive. Raises ``Refusal`` as ``package_of``."""
-        crossing, strict = self.crossing, self._options.strict
+        crossing = self.crossing
         with self._as_of_stream():
             # what has no place is told here, and refused, by the stream's paths
             package = Package(MadeSource(self._items), self._options._replace(strict=False))
@@ -362,12 +363,10 @@ class PackageReceiver:
                 self._left_out(path, _NO_SKILL)
             for each in package.passed_over:
                 self._left_out(each.path, each.why)
-            if strict:
-                crossing.check_nothing_lost()  # before all is compressed
             pieces = pack(package)
         crossing.take_from(package.found, self._origins.__getitem__)
-        if strict:
-            crossing.check_nothing_lost()  # events that come again are known only now
+        if self._options.strict:
+            crossing.check_nothing_lost()
         return Crossed(package, pieces, crossing)
 
     def _left_out(self, path: str, why: str) -> None:

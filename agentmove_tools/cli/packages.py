@@ -123,6 +123,8 @@ def tell_crossing(name: str, crossing: Crossing) -> None:
         say(name, f"{_LEFT_OUT}: {shown(lost.path)}: {lost.why}")
     if crossing.lost_more:
         say(name, f"{_LEFT_OUT}: {crossing.lost_more} more, {_TOO_MANY}")
+    if crossing.not_asked_more:
+        say(name, f"{_LEFT_OUT}: {crossing.not_asked_more} more, not asked for, {_TOO_MANY}")
     for note in crossing.notes:
         say(name, f"note: {note}")
 

@@ -315,7 +315,8 @@ class Assembly:
         """
         if self._manifest.collections is not None:
             for path in ON_REQUEST:
-                if self._reader.kind_of(path) is None:
+                above = path.rpartition(b"/")[0]
+                if self._reader.kind_of(path) is None and self._can_lie_in(above):
                     self._restore(path)
 
     def _prune_below_or_file(self, path: bytes) -> None:

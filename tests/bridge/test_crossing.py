@@ -47,6 +47,7 @@ def test_the_report(crossing: Crossing) -> None:
         "left_out": [{"path": "a\\xff\n", "reason": "why"}],
         "left_out_more": 0,
         "not_asked_for": [{"path": "b", "reason": "not asked"}],
+        "not_asked_for_more": 0,
         "skipped_events": [{"path": "c", "line": 3, "reason": "bad"}],
         "skipped_events_more": 0,
         "warnings": [],
@@ -60,10 +61,13 @@ def test_of_very_many_the_rest_is_only_counted(crossing: Crossing) -> None:
     path = b"p" * 4096
     for _ in range(4096 + 5):
         crossing.lose(path, "why")
+    for number in range(4096 + 3):
+        crossing.leave_out_unasked(b"%04096d" % number, "why")
     for line in range(100_000 + 7):
         crossing.skip_event(b"e", line, "why")
     assert len(crossing.lost) == 4096
     assert crossing.lost_more == 5
+    assert (len(crossing.not_asked), crossing.not_asked_more) == (4096, 3)
     assert crossing.to_json()["left_out_more"] == 5
     assert len(crossing.skipped) == 100_000
     assert crossing.events["skipped"] == 100_007

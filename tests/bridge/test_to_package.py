@@ -283,6 +283,12 @@ def test_strict_names_all_that_is_lost() -> None:
     assert refusal.details["paths"] == list(tree)
 
 
+def test_strict_names_events_that_come_again_too() -> None:
+    """Together with what else is lost, so that nobody is refused twice."""
+    refusal = refused({"files/a": b"1", EVENTS: event() * 2}, strict=True)
+    assert refusal.details["paths"] == ["files/a", EVENTS]
+
+
 def test_folders_of_the_layout_are_no_loss() -> None:
     """Each Home has them; nor are those in which something lies."""
     laid_out = ("files", "memory", "harness", "connections", "schedule")

@@ -262,6 +262,13 @@ def test_an_event_that_comes_again_counts_once() -> None:
     assert caught.value.code == "bridge-loss"
 
 
+def test_a_loss_has_the_archive_s_own_path() -> None:
+    """Also of a session whose name is written in another way."""
+    path = "data/sessions/a:%3A.jsonl"
+    _, crossing = streamed({path: event() * 2})
+    assert [found for found, _ in lost(crossing)] == [path]
+
+
 @pytest.mark.parametrize(
     ("files", "options", "code"),
     [

@@ -116,6 +116,15 @@ def test_what_a_package_brings_on_request_only(here: Path, speaks_for_all: bool)
     assert snapshot(home)[b"harness/package/data/usage.json"][2] == b"new"
 
 
+@pytest.mark.parametrize("path", [b"harness/package", b"harness/package/data"])
+def test_what_was_not_asked_for_takes_nothing_s_place(here: Path, path: bytes) -> None:
+    """Where the stream has a file on the way to it, that is what is there."""
+    home = make_home(here / "home", instructions="x")
+    put(home, "harness/package/data/usage.json", "1")
+    take(home, made_stream(manifest(collections=("instructions",)), [(path, b"brought")]))
+    assert snapshot(home)[path][2] == b"brought"
+
+
 def test_what_the_stream_does_not_speak_for_is_passed_over(here: Path) -> None:
     """Even if it holds it; and the report says so."""
     home = full_home(here / "home")
