@@ -182,9 +182,7 @@ def test_the_names_of_an_object_and_of_a_list_come() -> None:
     assert list(large_json.names_in(b"12")) == []
 
 
-@pytest.mark.parametrize(
-    "unit", [b"[],", b"{},", b'"",', b"1,", b"1.5,", b'"\\u00e9,",', b"[[1,2]],"]
-)
+@pytest.mark.parametrize("unit", [b"{},", b"1.5,", b'"\\u00e9,",', b"[[1,2]],"])
 def test_memory_goes_by_the_window(monkeypatch: pytest.MonkeyPatch, unit: bytes) -> None:
     """A dense text is checked in less memory than it has bytes itself."""
     monkeypatch.setattr(large_json, "_WINDOW", 1 << 14)

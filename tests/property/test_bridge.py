@@ -28,7 +28,7 @@ from tests.property.agents import Maker, makers
 from tests.property.homes import Chance, Parts, bring, chances
 
 few = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 
 

@@ -23,7 +23,7 @@ from tests.package.packages import ALL
 from tests.property.agents import Agent, Maker, makers
 
 few = settings(
-    max_examples=25,
+    max_examples=15,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     derandomize=True,

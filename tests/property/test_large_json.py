@@ -13,7 +13,7 @@ from tests.property.test_canonical import written
 WANTED = ("a", "b", "aa")
 CHANGED: dict[str, bytes | None] = {"aa": b'{"x":[1]}', "": b"1.0", "\u00e9\n": b'"new"'}
 windows = st.sampled_from([14, 15, 16, 19, 33, 70, 200])  # a wanted key is no longer
-untimed = settings(deadline=None, max_examples=300)
+untimed = settings(deadline=None, max_examples=150)
 
 
 def emptied(value: object) -> object:
