@@ -64,21 +64,14 @@ def hash_lines(source: ByteSource) -> bytes:
 
     Raises ``Refusal`` (canon-json).
     """
-    import hashlib  # noqa: PLC0415 (3 ms, and what reads a package has no use for it)
+    from agentmove_tools.line_hash import (  # noqa: PLC0415 (3 ms, which a package's reader saves)
+        LineHash,
+    )
 
-    digest = hashlib.sha256()
-    forms: list[bytes] = []
-    size = 0
+    lines = LineHash()
     for _, form, _ in canonical_lines(source):
-        forms.append(form)
-        size += len(form)
-        if size > _PIECE:
-            digest.update(b"\n".join(forms) + b"\n")
-            forms.clear()
-            size = 0
-    if forms:
-        digest.update(b"\n".join(forms) + b"\n")
-    return digest.digest()
+        lines.add(form)
+    return lines.digest()
 
 
 def _lines(source: ByteSource, path: bytes | None) -> Iterator[tuple[bytes, bool]]:

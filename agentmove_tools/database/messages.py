@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentmove_tools.canonical import canonical
 from agentmove_tools.database.copying import copy_rows, rows_at_once
 from agentmove_tools.database.tables import CHAT, Counts, take_in, upsert, without_nested_loops
+from agentmove_tools.line_hash import LineHash
 from agentmove_tools.package.contents import Known
 from agentmove_tools.refusals import Refusal
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from agentmove_tools.database.tables import Agent
     from agentmove_tools.package.contents import File, Package
     from agentmove_tools.package.events import Event
-
-_PIECE: Final = 1 << 18  # bytes of events that are hashed at once
 
 
 class _Held(NamedTuple):
@@ -211,26 +210,16 @@ def _start_with_digest(pieces: Iterable[bytes], digest: bytes, lines: int) -> in
 def _rows(package: Package, sessions: list[_Session]) -> Iterator[tuple[Cell, ...]]:
     """The rows of the sessions' events; what is left of each is noted in it."""
     for session in sessions:
-        hashed = hashlib.sha256()
-        if session.known is not None:
-            hashed = _hash_of_start(session.file, session.known.size)
+        known = session.known
+        lines = LineHash(None if known is None else _hash_of_start(session.file, known.size))
         number = session.number
-        forms: list[bytes] = []
-        size = 0
         place = 0
         for event, form in package.events(session.file, forms=True, known=session.known):
             own = (event.id, event.type, event.ts, *_columns(event), form)
             yield (number, event.line, place, *own)
             place += 1
-            forms.append(form)
-            size += len(form)
-            if size > _PIECE:
-                hashed.update(b"\n".join(forms) + b"\n")
-                forms.clear()
-                size = 0
-        if forms:
-            hashed.update(b"\n".join(forms) + b"\n")
-        session.digest = hashed.digest()
+            lines.add(form)
+        session.digest = lines.digest()
         session.events = place
 
 

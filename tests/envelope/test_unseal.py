@@ -12,7 +12,7 @@ from agentmove_tools.envelope.key_files import read_identity
 from agentmove_tools.envelope.keys import Identity
 from agentmove_tools.envelope.unseal import unseal
 from agentmove_tools.refusals import MachineError
-from tests.conftest import VECTORS
+from tests.conftest import VECTORS, lacking
 from tests.envelope.streams import FULL, FULL_RECORD, HEADER_END, Chunked, apart, sealed, unsealed
 
 IDENTITY = Identity(bytes(range(32)))
@@ -53,7 +53,7 @@ def test_the_other_identity_of_the_vectors_opens_what_is_its_own() -> None:
     """``bad-other-recipient`` is bad for its recipient only."""
     folder = VECTORS / "envelope"
     if not folder.exists():
-        pytest.skip("the conformance vectors are not there")
+        lacking("the conformance vectors are not there")
     other = read_identity((folder / "other-identity.txt").read_bytes())
     _, refusal = unsealed((folder / "bad-other-recipient.sealed").read_bytes(), other)
     assert refusal is None
